@@ -1,0 +1,1 @@
+"""agents: who plays the game; engines and rollouts."""

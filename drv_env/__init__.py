@@ -1,0 +1,1 @@
+"""drv_env: deep research as a Gymnasium environment."""

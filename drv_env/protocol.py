@@ -1,0 +1,453 @@
+"""The turn language: reading assistant turns and writing observations.
+
+This file knows text and nothing else: no input or output, no tokens, no rewards, no
+budgets.  Everything that decides how a turn is read stands here, and nowhere else.
+
+A turn is ``<think>…</think>`` followed by one ``<tool_call>…</tool_call>`` or one
+``<answer>…</answer>``.  It is judged twice:
+
+* :func:`read_turn` is tolerant and decides what will be *done*;
+* :func:`format_verdict` is strict and decides whether the turn is *well formed*.
+
+Both take time linear in the text (they only ever search forward for fixed tags) and
+neither raises, whatever the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+import pyjson5
+
+THINK, END_THINK = "<think>", "</think>"
+CALL, END_CALL = "<tool_call>", "</tool_call>"
+ANSWER, END_ANSWER = "<answer>", "</answer>"
+RESPONSE, END_RESPONSE = "<tool_response>", "</tool_response>"
+CODE, END_CODE = "<code>", "</code>"
+PAGE_SEPARATOR = "\n=======\n"
+"""Stands between the pages of a visit observation."""
+
+ReadingRule = Literal["default", "released"]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Look up every query; ``queries`` is non-empty and holds no blank string."""
+
+    queries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Open every url with a goal in mind; ``urls`` is non-empty, ``goal`` may be blank."""
+
+    urls: tuple[str, ...]
+    goal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """End the episode with this text, as written between the tags."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool by name, its arguments as written."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+Action = Search | Visit | Answer | ToolCall
+
+
+class Problem(StrEnum):
+    """Why a turn holds no action that could be done."""
+
+    NO_THOUGHT = "no_thought"
+    NO_ACTION = "no_action"
+    TWO_KINDS = "two_kinds"
+    NOT_JSON = "not_json"
+    NOT_A_CALL = "not_a_call"
+    MISSING_ARGUMENT = "missing_argument"
+    WRONG_ARGUMENT = "wrong_argument"
+    EMPTY_QUERY = "empty_query"
+
+
+UNUSABLE_ARGUMENTS = frozenset(
+    {Problem.MISSING_ARGUMENT, Problem.WRONG_ARGUMENT, Problem.EMPTY_QUERY}
+)
+"""Problems of calls that were read but can't be carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was found in one assistant turn.
+
+    Attributes:
+        thought: text inside the thought, stripped.
+        action: what will be done, or None with a ``problem``.
+        problem: the kind of problem, or None.
+        complaint: the problem in words, for the agent; empty without a problem.
+        written: the call or answer as written, before arguments were checked: a
+            :class:`ToolCall` (also for search and visit), an :class:`Answer`, or
+            None where no block could be read.
+    """
+
+    thought: str
+    action: Action | None
+    problem: Problem | None = None
+    complaint: str = ""
+    written: ToolCall | Answer | None = None
+
+
+def read_turn(text: str, rule: ReadingRule = "default") -> Reading:
+    """Read one whole assistant turn, tolerantly.
+
+    JSON5 is accepted in the call, a ``query`` or ``url`` may be one string, a thought
+    left open is closed, and everything from an invented ``<tool_response>`` on is cut.
+
+    Args:
+        text: the turn, with the ``<think>`` that a chat template may have opened.
+        rule: ``"default"`` looks for the call or answer only after the thought, and
+            closes an unclosed thought right before the first complete block;
+            ``"released"`` reproduces the DR-Venus release (master at 60131410), which
+            takes the first complete block anywhere, the thought included.
+
+    Example:
+        >>> read_turn("<think>It is X.</think><answer>X</answer>").action
+        Answer(text='X')
+        >>> read_turn("hello").problem
+        <Problem.NO_THOUGHT: 'no_thought'>
+    """
+    cut = text.find(RESPONSE)
+    if cut >= 0:
+        text = text[:cut]
+    split = _split_released(text) if rule == "released" else _split_default(text)
+    if split is None:
+        return Reading(
+            "",
+            None,
+            Problem.NO_THOUGHT,
+            "the turn has no <think>…</think>; think first, then call a tool or answer",
+        )
+    thought, body = split
+    thought = thought.strip()
+    answer = _between(body, ANSWER, END_ANSWER)
+    call = _between(body, CALL, END_CALL)
+    if answer is not None and call is not None:
+        complaint = "the turn holds both a <tool_call> and an <answer>; give exactly one"
+        return Reading(thought, None, Problem.TWO_KINDS, complaint)
+    if answer is not None:
+        return Reading(thought, Answer(answer), written=Answer(answer))
+    if call is None:
+        return Reading(thought, None, Problem.NO_ACTION, _no_action_complaint(body))
+    written, problem, complaint = _read_call(call)
+    if written is None:
+        return Reading(thought, None, problem, complaint)
+    action, problem, complaint = _to_action(written)
+    return Reading(thought, action, problem, complaint, written)
+
+
+def format_verdict(text: str, final: bool) -> bool:
+    """The strict verdict of the DR-Venus release: is the whole turn well formed?
+
+    The text must open with a thought (only white space before it; thoughts strictly
+    one after another), and after the last ``</think>`` hold exactly one block of the
+    right kind, with nothing but white space around it and no tag of the other kind
+    anywhere.
+
+    Args:
+        text: the turn, whole.
+        final: True for the last turn of an episode, judged by the answer rule (an
+            answer that is not blank); False for every other, judged by the tool-call
+            rule (JSON5 of an object with ``name`` and an object ``arguments``).
+    """
+    body = _after_thoughts(text)
+    if body is None:
+        return False
+    if final:
+        inner = _only_block(text, body, ANSWER, END_ANSWER, (CALL, END_CALL))
+        return inner is not None and bool(inner.strip())
+    inner = _only_block(text, body, CALL, END_CALL, (ANSWER, END_ANSWER))
+    if inner is None:
+        return False
+    if _code_call(inner) is not None:
+        return True
+    value = _parse(inner)
+    return (
+        isinstance(value, dict) and "name" in value and isinstance(value.get("arguments"), dict)
+    )
+
+
+def render_observation(text: str) -> str:
+    """``text`` as a user message: wrapped in ``<tool_response>``, itself unaltered."""
+    return f"{RESPONSE}\n{text}\n{END_RESPONSE}"
+
+
+def observation_body(message: str) -> str:
+    """The text inside a message made by :func:`render_observation`.
+
+    Raises:
+        ValueError: when the message is not such a message.
+    """
+    head, tail = f"{RESPONSE}\n", f"\n{END_RESPONSE}"
+    if not (message.startswith(head) and message.endswith(tail)):
+        raise ValueError(f"not an observation message: {message[:80]!r}")
+    return message[len(head) : len(message) - len(tail)]
+
+
+def render_search(results: Iterable[tuple[str, Iterable[Mapping[str, Any]]]]) -> str:
+    """The deployment's JSON for search results.
+
+    Args:
+        results: ``(query, pages)`` in order; a page maps ``title``, ``url``,
+            ``snippet`` and what else is known to text.
+
+    Example:
+        >>> render_search([("x", [{"title": "T", "url": "u", "snippet": "s"}])])
+        '[{"query": "x", "web_page_info_list": [{"title": "T", "url": "u", "snippet": "s"}]}]'
+    """
+    blocks = [
+        {"query": query, "web_page_info_list": [dict(page) for page in pages]}
+        for query, pages in results
+    ]
+    return json.dumps(blocks, ensure_ascii=False)
+
+
+def render_visit(url: str, goal: str, evidence: str, summary: str = "") -> str:
+    """What one visited page yielded for a goal; join several by ``PAGE_SEPARATOR``."""
+    parts = [f"Page: {url}"]
+    if goal:
+        parts.append(f"Goal: {goal}")
+    parts.append(f"Evidence:\n{evidence}")
+    if summary:
+        parts.append(f"Summary:\n{summary}")
+    return "\n".join(parts)
+
+
+def render_call(action: Search | Visit | ToolCall) -> str:
+    """The JSON body of a tool call, as an agent should write it."""
+    match action:
+        case Search(queries):
+            name, arguments = "search", {"query": list(queries)}
+        case Visit(urls, goal):
+            name, arguments = "visit", {"url": list(urls), "goal": goal}
+        case ToolCall(name, arguments):
+            pass
+    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+
+
+def render_turn(thought: str, action: Action) -> str:
+    """A well-formed turn with this thought and action, one tag a line.
+
+    Example:
+        >>> print(render_turn("Done.", Answer("X")))
+        <think>
+        Done.
+        </think>
+        <answer>
+        X
+        </answer>
+    """
+    if isinstance(action, Answer):
+        opening, body, closing = ANSWER, action.text, END_ANSWER
+    else:
+        opening, body, closing = CALL, render_call(action), END_CALL
+    return f"{THINK}\n{thought}\n{END_THINK}\n{opening}\n{body}\n{closing}"
+
+
+# ---- splitting thought from body ------------------------------------------------------
+
+
+def _between(text: str, opening: str, closing: str) -> str | None:
+    """Text between the first ``opening`` and the first ``closing`` after it."""
+    start = text.find(opening)
+    if start < 0:
+        return None
+    start += len(opening)
+    end = text.find(closing, start)
+    return None if end < 0 else text[start:end]
+
+
+def _split_released(text: str) -> tuple[str, str] | None:
+    """(thought, whole text): the release searches blocks in the whole text."""
+    has_open, has_close = THINK in text, END_THINK in text
+    if has_open and not has_close:
+        text = f"{text}\n{END_THINK}"
+    elif has_close and not has_open:
+        text = f"{THINK}\n{text}"
+    thought = _between(text, THINK, END_THINK)
+    return None if thought is None else (thought, text)
+
+
+def _split_default(text: str) -> tuple[str, str] | None:
+    """(thought, what follows it); a run of thoughts counts as one thought."""
+    start = text.find(THINK)
+    if start < 0:
+        end = text.find(END_THINK)
+        return None if end < 0 else (text[:end], text[end + len(END_THINK) :])
+    start += len(THINK)
+    end = text.find(END_THINK, start)
+    if end < 0:
+        end = _first_block(text, start)
+        return text[start:end], text[end:]
+    thoughts = [text[start:end]]
+    position = end + len(END_THINK)
+    while True:
+        after = _skip_space(text, position)
+        if not text.startswith(THINK, after):
+            break
+        after += len(THINK)
+        end = text.find(END_THINK, after)
+        if end < 0:
+            end = _first_block(text, after)
+            thoughts.append(text[after:end])
+            position = end
+            break
+        thoughts.append(text[after:end])
+        position = end + len(END_THINK)
+    return "\n".join(part.strip() for part in thoughts), text[position:]
+
+
+def _first_block(text: str, start: int) -> int:
+    """Where the first complete call or answer block opens, else the text's end."""
+    positions = []
+    for opening, closing in ((CALL, END_CALL), (ANSWER, END_ANSWER)):
+        at = text.find(opening, start)
+        if at >= 0 and text.find(closing, at + len(opening)) >= 0:
+            positions.append(at)
+    return min(positions, default=len(text))
+
+
+_SPACE = re.compile(r"\s*")
+
+
+def _skip_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return position if match is None else match.end()
+
+
+def _after_thoughts(text: str) -> str | None:
+    """What follows the last ``</think>``, if thoughts alternate strictly, else None."""
+    position = _skip_space(text, 0)
+    if not text.startswith(THINK, position):
+        return None
+    end = 0
+    while True:
+        opening = text.find(THINK, position)
+        closing = text.find(END_THINK, position)
+        if opening < 0 and closing < 0:
+            return text[end:]
+        if opening < 0 or closing < opening:
+            return None
+        following = text.find(THINK, opening + len(THINK))
+        if 0 <= following < closing:
+            return None
+        position = end = closing + len(END_THINK)
+
+
+def _only_block(
+    text: str, body: str, opening: str, closing: str, others: tuple[str, str]
+) -> str | None:
+    if any(tag in text for tag in others):
+        return None
+    if text.count(opening) != 1 or text.count(closing) != 1:
+        return None
+    block = body.strip()
+    if not (block.startswith(opening) and block.endswith(closing)):
+        return None
+    if len(block) < len(opening) + len(closing):
+        return None
+    return block[len(opening) : len(block) - len(closing)]
+
+
+def _no_action_complaint(body: str) -> str:
+    for opening, closing in ((CALL, END_CALL), (ANSWER, END_ANSWER)):
+        if opening in body:
+            return f"{opening} is not closed by {closing}"
+    return "after the thought there is neither a <tool_call> nor an <answer>"
+
+
+# ---- reading a call -------------------------------------------------------------------
+
+_KEPT = {"search": ("query",), "visit": ("url", "goal"), "PythonInterpreter": ("code",)}
+"""Arguments that are kept of the tools the release knows; others keep all of theirs."""
+
+
+def _parse(body: str) -> Any:
+    """JSON or JSON5, or None where it is neither."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        pass  # JSON5 is the wider language; it decides
+    try:
+        return pyjson5.decode(body)
+    except (pyjson5.Json5Exception, ValueError, RecursionError):
+        return None
+
+
+def _code_call(body: str) -> ToolCall | None:
+    """The release's form for code: the interpreter's name and a ``<code>`` block."""
+    if "pythoninterpreter" not in body.lower():
+        return None
+    code = _between(body, CODE, END_CODE)
+    return None if code is None else ToolCall("PythonInterpreter", {"code": code.strip()})
+
+
+def _read_call(body: str) -> tuple[ToolCall | None, Problem | None, str]:
+    call = _code_call(body)
+    if call is not None:
+        return call, None, ""
+    value = _parse(body)
+    if value is None:
+        return None, Problem.NOT_JSON, "the text inside <tool_call> is not JSON"
+    if not isinstance(value, dict) or "name" not in value or "arguments" not in value:
+        complaint = 'a tool call must be a JSON object with "name" and "arguments"'
+        return None, Problem.NOT_A_CALL, complaint
+    name, arguments = value["name"], value["arguments"]
+    if not isinstance(name, str):
+        return None, Problem.NOT_A_CALL, '"name" must be the name of a tool, as a string'
+    if not isinstance(arguments, dict):
+        arguments = {}
+    if name in _KEPT:
+        arguments = {key: arguments[key] for key in _KEPT[name] if key in arguments}
+    return ToolCall(name, arguments), None, ""
+
+
+def _to_action(call: ToolCall) -> tuple[Action | None, Problem | None, str]:
+    if call.name == "search":
+        queries, problem, complaint = _strings(call, "query")
+        return (None if problem else Search(queries)), problem, complaint
+    if call.name == "visit":
+        urls, problem, complaint = _strings(call, "url")
+        if problem:
+            return None, problem, complaint
+        if "goal" not in call.arguments:
+            complaint = 'visit needs a "goal": what to look for on the page'
+            return None, Problem.MISSING_ARGUMENT, complaint
+        goal = call.arguments["goal"]
+        if not isinstance(goal, str):
+            return None, Problem.WRONG_ARGUMENT, '"goal" must be a string'
+        return Visit(urls, goal.strip()), None, ""
+    return call, None, ""
+
+
+def _strings(call: ToolCall, key: str) -> tuple[tuple[str, ...], Problem | None, str]:
+    if key not in call.arguments:
+        return (), Problem.MISSING_ARGUMENT, f'{call.name} needs "{key}"'
+    value = call.arguments[key]
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        return (), Problem.WRONG_ARGUMENT, f'"{key}" must be a string or a list of strings'
+    kept = tuple(item.strip() for item in items if item.strip())
+    if not kept:
+        return (), Problem.EMPTY_QUERY, f'"{key}" is empty; {call.name} needs at least one'
+    return kept, None, ""

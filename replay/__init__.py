@@ -1,0 +1,1 @@
+"""replay: recorded trajectories, in text and in tokens."""

@@ -1,0 +1,1 @@
+"""trainers: behaviour cloning and reinforcement learning."""

@@ -1,1 +1,50 @@
-"""drv_env: deep research as a Gymnasium environment."""
+"""drv_env: deep research as a Gymnasium environment.
+
+Importing it registers ``drv_env/DeepResearch-v0`` with Gymnasium.
+"""
+
+import gymnasium
+
+from drv_env.env import DeepResearchEnv
+from drv_env.episode import Ending, Episode, Rules
+from drv_env.errors import (
+    DrvError,
+    EngineError,
+    JudgeError,
+    SettingError,
+    TaskDataError,
+    ToolError,
+)
+from drv_env.rewards.records import TurnReward
+from drv_env.spaces import TextSpace
+from drv_env.tasks import Task
+from drv_env.vector import DeepResearchVectorEnv
+from drv_env.wrappers import FormatPenalty, InformationGainReward
+
+ENV_ID = "drv_env/DeepResearch-v0"
+
+gymnasium.register(
+    ENV_ID,
+    entry_point="drv_env.env:DeepResearchEnv",
+    vector_entry_point="drv_env.vector:DeepResearchVectorEnv",
+)
+
+__all__ = [
+    "ENV_ID",
+    "DeepResearchEnv",
+    "DeepResearchVectorEnv",
+    "DrvError",
+    "Ending",
+    "EngineError",
+    "Episode",
+    "FormatPenalty",
+    "InformationGainReward",
+    "JudgeError",
+    "Rules",
+    "SettingError",
+    "Task",
+    "TaskDataError",
+    "TextSpace",
+    "ToolError",
+    "TurnReward",
+]

@@ -182,9 +182,7 @@ def format_verdict(text: str, final: bool) -> bool:
     if _code_call(inner) is not None:
         return True
     value = _parse(inner)
-    return (
-        isinstance(value, dict) and "name" in value and isinstance(value.get("arguments"), dict)
-    )
+    return isinstance(value, dict) and "name" in value and isinstance(value.get("arguments"), dict)
 
 
 def render_observation(text: str) -> str:
@@ -235,6 +233,8 @@ def render_visit(url: str, goal: str, evidence: str, summary: str = "") -> str:
 
 def render_call(action: Search | Visit | ToolCall) -> str:
     """The JSON body of a tool call, as an agent should write it."""
+    name: str
+    arguments: dict[str, Any]
     match action:
         case Search(queries):
             name, arguments = "search", {"query": list(queries)}

@@ -1,0 +1,178 @@
+"""The Gymnasium face of one episode at a time: text in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium
+
+from drv_env import background
+from drv_env.episode import ContextCounter, Episode, Rules
+from drv_env.errors import SettingError
+from drv_env.game import (
+    Game,
+    Info,
+    is_terminated,
+    is_truncated,
+    observation_text,
+    opening_info,
+    step_reward,
+    turn_info,
+)
+from drv_env.play import Outcome
+from drv_env.rewards.outcome import exact_match
+from drv_env.spaces import TextSpace
+from drv_env.tools.base import Clock, Tools
+
+
+class DeepResearchEnv(gymnasium.Env[str, str]):
+    """Answer a question over many turns of searching and reading.
+
+    **Action space**: :class:`~drv_env.spaces.TextSpace`, one whole assistant turn:
+    ``<think>…</think>`` and one ``<tool_call>`` or ``<answer>``.
+
+    **Observation space**: :class:`~drv_env.spaces.TextSpace`. ``reset`` gives the question;
+    ``step`` the observation message (inside ``<tool_response>``), or "" at the end.
+
+    **Reward**: the outcome in [0, 1] on the last turn, 0.0 on the others.  The wrappers in
+    :mod:`drv_env.wrappers` add information gain and the format penalty.
+
+    **Ending**: ``terminated`` when the agent answers of its own accord; ``truncated`` when
+    a budget forced the answer, when it gave none, or when the episode broke (tools down,
+    judge lost; reward 0.0, ``info["ending"] == "broken"``).  ``step`` never raises because
+    of a tool.
+
+    **Info**: see ``docs/environment.md``.
+
+    Args:
+        tasks: questions, each a :class:`~drv_env.tasks.Task`, a mapping with ``question``
+            and ``answer``, or a ``(question, answer)`` pair.
+        tools: what the agent can use; held by reference, closed by :meth:`close`.
+        outcome: scores a final answer against its task in [0, 1]; may be async.
+        rules: what an episode allows; 200 turns and the tools' own schemas by default.
+        counter: counts context tokens, for ``rules.max_context``.
+        clock: for ``rules.max_seconds``; the tools' clock by default.
+        tool_timeout: seconds after which a call has failed.
+        render_mode: ``"ansi"`` or None.
+
+    Raises:
+        SettingError: for a setting that can't work.
+        TaskDataError: for a task that is none.
+
+    Example:
+        >>> import gymnasium, drv_env
+        >>> from drv_env.testing import FakeTools
+        >>> env = gymnasium.make(
+        ...     drv_env.ENV_ID, tasks=[("Capital of France?", "Paris")], tools=FakeTools()
+        ... )
+        >>> env.reset(seed=0)[0]
+        'Capital of France?'
+        >>> env.step("<think>Known.</think><answer>Paris</answer>")[:4]
+        ('', 1.0, True, False)
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium has it
+
+    def __init__(
+        self,
+        tasks: Iterable[Any],
+        tools: Tools,
+        *,
+        outcome: Outcome = exact_match,
+        rules: Rules | None = None,
+        counter: ContextCounter | None = None,
+        clock: Clock | None = None,
+        tool_timeout: float = 60.0,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise SettingError(f"render_mode must be 'ansi' or None, got {render_mode!r}")
+        self.render_mode = render_mode
+        self.game = Game(
+            tasks,
+            tools,
+            outcome=outcome,
+            rules=rules,
+            counter=counter,
+            clock=clock,
+            tool_timeout=tool_timeout,
+        )
+        self.action_space = TextSpace()
+        self.observation_space = TextSpace()
+        self._episode: Episode | None = None
+
+    @property
+    def episode(self) -> Episode:
+        """The episode being played.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        if self._episode is None:
+            raise gymnasium.error.ResetNeeded("call reset() first")
+        return self._episode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, Info]:
+        """Begin an episode.
+
+        Args:
+            seed: seeds the choice of tasks.
+            options: ``{"task": task}`` sets the task; it need not be among ``tasks``.
+
+        Returns:
+            The question, and info with ``task_id`` and the opening ``messages``.
+        """
+        super().reset(seed=seed)
+        task = self.game.task_of(options)
+        if task is None:
+            task = self.game.tasks[int(self.np_random.integers(len(self.game.tasks)))]
+        self._episode = self.game.episode(task)
+        return task.question, opening_info(self._episode)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Take one assistant turn.
+
+        Raises:
+            TypeError: when ``action`` is not a string.
+            gymnasium.error.ResetNeeded: before reset, and after the episode's end.
+        """
+        if not isinstance(action, str):
+            raise TypeError(f"an action is a turn of text, got {type(action).__name__}")
+        episode = self.episode
+        if episode.ending is not None:
+            raise gymnasium.error.ResetNeeded(f"the episode is over ({episode.ending})")
+        played = background.run(self.game.play(episode, action))
+        return (
+            observation_text(played),
+            step_reward(played),
+            is_terminated(episode),
+            is_truncated(episode),
+            turn_info(episode, played),
+        )
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """The conversation so far, in render mode ``"ansi"``."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render() needs render_mode='ansi', given to make()")
+            return None
+        return render_messages(self.episode)
+
+    def close(self) -> None:
+        """Close the tools; may be called twice."""
+        background.run(self.game.tools.close())
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._episode is not None and self._episode.waiting:
+            raise RuntimeError("the env can't be pickled while a step is under way")
+        return self.__dict__
+
+
+def render_messages(episode: Episode) -> str:
+    """The conversation as plain text, each message under its role."""
+    parts = [f"[{message['role']}]\n{message['content']}" for message in episode.messages]
+    if episode.ending is not None:
+        parts.append(f"[{episode.ending}]")
+    return "\n\n".join(parts)

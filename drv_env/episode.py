@@ -1,0 +1,477 @@
+"""One research episode as a state machine without input or output.
+
+The rules, all of them:
+
+* An episode opens with the system prompt and the question.  Then turns are taken with
+  :meth:`Episode.take`, one at a time, until it returns :class:`Closed`.
+* A turn that calls a tool gives a :class:`~drv_env.tools.base.Call`; the caller runs it
+  and hands the result to :meth:`Episode.give`, which returns the observation.  Any
+  other turn that does not close the episode gives its observation at once.
+* Every turn before the final answer is a tool turn, malformed ones included, and costs
+  one of ``max_turns``.  The last of them is not carried out: the request for the answer
+  takes its output's place.
+* When a budget (turns, context, seconds) is reached, or an observation would not fit
+  into the context, the request for the answer takes the observation's place.  One
+  further turn follows and closes the episode, whatever it holds.
+* Before each turn that may still call a tool, the context has room for that turn, the
+  request for the answer, and the answer's turn.
+* ``max_failures`` failed calls in a row break the episode; so does
+  :meth:`Episode.break_off`, for whatever the caller lost (a judge, an engine).
+* Everything that affects a transition stands in this file.  It doesn't know how tools
+  work, what a turn earns, or who plays; clocks and token counters are passed in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from drv_env import prompts
+from drv_env.errors import DrvError, SettingError, ToolError
+from drv_env.protocol import (
+    UNUSABLE_ARGUMENTS,
+    Action,
+    Answer,
+    Reading,
+    ReadingRule,
+    Search,
+    ToolCall,
+    Visit,
+    format_verdict,
+    read_turn,
+    render_observation,
+)
+from drv_env.tasks import Task
+from drv_env.tools.base import (
+    SEARCH_SCHEMA,
+    VISIT_SCHEMA,
+    Call,
+    Clock,
+    Status,
+    ToolResult,
+    ToolSchema,
+    still_clock,
+)
+
+Message = dict[str, str]
+"""``{"role": "system" | "user" | "assistant", "content": text}``."""
+
+
+class Ending(StrEnum):
+    """How an episode ended; a closed set."""
+
+    ANSWERED = "answered"
+    FORCED_TURNS = "forced_turns"
+    FORCED_CONTEXT = "forced_context"
+    FORCED_TIME = "forced_time"
+    NO_ANSWER = "no_answer"
+    BROKEN = "broken"
+
+
+Budget = Literal["turns", "context", "time"]
+_FORCED: dict[Budget, Ending] = {
+    "turns": Ending.FORCED_TURNS,
+    "context": Ending.FORCED_CONTEXT,
+    "time": Ending.FORCED_TIME,
+}
+
+
+class ObservationKind(StrEnum):
+    """What stands in an observation."""
+
+    RESULT = "result"
+    MALFORMED = "malformed"
+    REFUSED = "refused"
+    BUDGET = "budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the agent sees after a turn; ``message`` is ``text`` inside ``<tool_response>``."""
+
+    text: str
+    kind: ObservationKind
+
+    @property
+    def message(self) -> str:
+        """The content of the user message that carries the observation."""
+        return render_observation(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The episode is over; ``answer`` is the final answer, stripped, where there is one."""
+
+    ending: Ending
+    answer: str | None
+
+
+class ContextCounter(Protocol):
+    """Counts context tokens as the transcript will hold them, separators included."""
+
+    def opening(self, messages: Sequence[Message]) -> int:
+        """Tokens of the opening messages with the first generation prompt."""
+        ...
+
+    def turn(self, text: str) -> int:
+        """Tokens of an assistant turn, where the caller doesn't say how many it sampled."""
+        ...
+
+    def observation(self, message: str) -> int:
+        """Tokens that an observation appends: separator, message, generation prompt."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an episode allows.
+
+    Attributes:
+        tools: schemas of the tools that may be called.
+        system_prompt: None for the project's own text, "" for no system message, or any
+            other text as it is.
+        date: today's date for the project's own system prompt, or None.
+        max_turns: tool turns before the answer is asked for, at least 1.
+        count_forced_turn: True counts the forced answer's turn among ``max_turns``.
+        max_context: tokens that the whole episode may fill, or None for no bound; needs a
+            :class:`ContextCounter`.
+        max_turn_tokens: the most tokens of one assistant turn, held back twice from the
+            context: for the next turn and for the answer.
+        max_seconds: seconds on the episode's clock before the answer is asked for, or None.
+        max_failures: failed calls in a row that break the episode, at least 1.
+        reading: how turns are read, see :func:`drv_env.protocol.read_turn`.
+
+    Raises:
+        SettingError: naming a value that can't work.
+    """
+
+    tools: tuple[ToolSchema, ...] = (SEARCH_SCHEMA, VISIT_SCHEMA)
+    system_prompt: str | None = None
+    date: str | None = None
+    max_turns: int = 200
+    count_forced_turn: bool = False
+    max_context: int | None = None
+    max_turn_tokens: int = 8192
+    max_seconds: float | None = None
+    max_failures: int = 3
+    reading: ReadingRule = "default"
+
+    def __post_init__(self) -> None:
+        for name in ("max_turns", "max_turn_tokens", "max_failures"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.count_forced_turn and self.max_turns < 2:
+            raise SettingError(
+                "with count_forced_turn, max_turns must be at least 2 (one tool turn and the "
+                f"answer), got {self.max_turns}"
+            )
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise SettingError(f"max_seconds must be above 0, got {self.max_seconds}")
+        if self.reading not in ("default", "released"):
+            raise SettingError(f"reading must be 'default' or 'released', got {self.reading!r}")
+
+    @property
+    def tool_turns(self) -> int:
+        """Tool turns that are allowed."""
+        return self.max_turns - 1 if self.count_forced_turn else self.max_turns
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn taken, and what came back.
+
+    Attributes:
+        number: from 1.
+        text: the assistant's turn, whole.
+        reading: the tolerant reading.
+        well_formed: the strict verdict (by the answer rule on the closing turn).
+        tokens: tokens the turn was counted with, or None where nobody counts.
+        call: the call it made, or None.
+        result: what the tool gave, or None.
+        observation: what the agent saw, or None on the closing turn.
+    """
+
+    number: int
+    text: str
+    reading: Reading
+    well_formed: bool
+    tokens: int | None = None
+    call: Call | None = None
+    result: ToolResult | None = None
+    observation: Observation | None = None
+
+
+class Episode:
+    """One question being worked on.  See the module's first lines for the rules.
+
+    Args:
+        task: the question.
+        rules: what is allowed.
+        counter: counts context tokens; needed for ``rules.max_context``.
+        clock: seconds, for ``rules.max_seconds``; the default stands still.
+
+    Raises:
+        SettingError: when the context can't hold the opening and two turns.
+
+    Example:
+        >>> episode = Episode(Task("Capital of France?", ("Paris",)), Rules())
+        >>> episode.take("<think>I know.</think><answer>Paris</answer>")
+        Closed(ending=<Ending.ANSWERED: 'answered'>, answer='Paris')
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        rules: Rules,
+        counter: ContextCounter | None = None,
+        clock: Clock = still_clock,
+    ) -> None:
+        self.task = task
+        self.rules = rules
+        self.turns: list[Turn] = []
+        self.ending: Ending | None = None
+        self.answer: str | None = None
+        self.error: DrvError | None = None
+        self._counter = counter
+        self._clock = clock
+        self._started = clock()
+        self._forced: Budget | None = None
+        self._pending: Turn | None = None
+        self._failures = 0
+        self._seen: set[tuple[object, ...]] = set()
+        self._names = tuple(tool.name for tool in rules.tools)
+        self.messages: list[Message] = _opening_messages(task, rules)
+        self.context = 0
+        """Context tokens so far; stays 0 without a counter."""
+        if counter is not None:
+            self.context = counter.opening(self.messages)
+        self._check_room()
+
+    @property
+    def opening(self) -> list[Message]:
+        """The messages before the first turn."""
+        count = 2 if self.messages[0]["role"] == "system" else 1
+        return self.messages[:count]
+
+    @property
+    def forced(self) -> Budget | None:
+        """The budget that ran out, once the answer has been asked for."""
+        return self._forced
+
+    @property
+    def waiting(self) -> bool:
+        """True between a call and its result."""
+        return self._pending is not None
+
+    def take(self, text: str, tokens: int | None = None) -> Call | Observation | Closed:
+        """Take one assistant turn.
+
+        Args:
+            text: the turn, whole; where the chat template opened ``<think>``, with it.
+            tokens: how many tokens were sampled; the counter is asked where None.
+
+        Returns:
+            A call to run and to hand back with :meth:`give`, an observation, or the end.
+
+        Raises:
+            RuntimeError: when the episode is over or waits for a result.
+        """
+        if self.ending is not None:
+            raise RuntimeError(f"the episode is over ({self.ending}); start a new one")
+        if self._pending is not None:
+            raise RuntimeError("the episode waits for a tool's result; call give() first")
+        reading = read_turn(text, self.rules.reading)
+        final = self._forced is not None or isinstance(reading.action, Answer)
+        if tokens is None and self._counter is not None:
+            tokens = self._counter.turn(text)
+        self.context += tokens or 0
+        well_formed = format_verdict(text, final)
+        turn = Turn(len(self.turns) + 1, text, reading, well_formed, tokens)
+        self.turns.append(turn)
+        self.messages.append({"role": "assistant", "content": text})
+        if final:
+            return self._close(reading.action)
+        budget = self._spent()
+        if budget is not None:
+            return self._ask_for_answer(turn, budget)
+        return self._act(turn, reading)
+
+    def give(self, result: ToolResult) -> Observation | Closed:
+        """Hand back the result of the call that :meth:`take` returned.
+
+        Raises:
+            RuntimeError: when no call is waiting.
+        """
+        turn = self._pending
+        if turn is None:
+            raise RuntimeError("no call is waiting for a result")
+        self._pending = None
+        turn.result = result
+        if result.status is Status.FAILED:
+            self._failures += 1
+            if self._failures >= self.rules.max_failures:
+                return self.break_off(
+                    ToolError(f"{self._failures} calls in a row failed, the last: {result.text}")
+                )
+        else:
+            self._failures = 0
+        if self._out_of_time():
+            return self._ask_for_answer(turn, "time")
+        return self._observe(turn, result.text, ObservationKind.RESULT)
+
+    def break_off(self, error: DrvError) -> Closed:
+        """Record that the episode is broken, and why.  The only place that does.
+
+        Also allowed after the last turn: a judge may be lost only then.
+        """
+        self._pending = None
+        self.error = error
+        self.ending = Ending.BROKEN
+        return Closed(self.ending, self.answer)
+
+    # ---- transitions ----------------------------------------------------------------
+
+    def _act(self, turn: Turn, reading: Reading) -> Call | Observation:
+        action = reading.action
+        if action is None or isinstance(action, Answer):
+            if reading.problem in UNUSABLE_ARGUMENTS:
+                return self._refuse(turn, reading.complaint)
+            text = prompts.malformed(reading.complaint)
+            return self._observe(turn, text, ObservationKind.MALFORMED)
+        call = Call(action, self.task, turn.number)
+        if call.name not in self._names:
+            return self._refuse(turn, prompts.unknown_tool(call.name, self._names))
+        if isinstance(action, ToolCall):
+            missing = self._missing_argument(action)
+            if missing is not None:
+                return self._refuse(turn, prompts.missing_argument(action.name, missing))
+        key = call_key(action)
+        if key in self._seen:
+            call = Call(action, self.task, turn.number, duplicate=True)
+        self._seen.add(key)
+        turn.call = call
+        self._pending = turn
+        return call
+
+    def _refuse(self, turn: Turn, complaint: str) -> Observation:
+        return self._observe(turn, prompts.refused(complaint), ObservationKind.REFUSED)
+
+    def _missing_argument(self, action: ToolCall) -> str | None:
+        schema = next(tool for tool in self.rules.tools if tool.name == action.name)
+        required = schema.parameters.get("required", ())
+        return next((name for name in required if name not in action.arguments), None)
+
+    def _close(self, action: Action | None) -> Closed:
+        if isinstance(action, Answer):
+            self.answer = action.text.strip()
+            self.ending = Ending.ANSWERED if self._forced is None else _FORCED[self._forced]
+        else:
+            self.ending = Ending.NO_ANSWER
+        return Closed(self.ending, self.answer)
+
+    def _observe(self, turn: Turn, text: str, kind: ObservationKind) -> Observation:
+        observation = Observation(text, kind)
+        size = self._size(observation)
+        if not self._fits(self.context + size):
+            return self._ask_for_answer(turn, "context")
+        return self._append(turn, observation, size)
+
+    def _ask_for_answer(self, turn: Turn, budget: Budget) -> Observation:
+        self._forced = budget
+        observation = Observation(prompts.answer_request(budget), ObservationKind.BUDGET)
+        return self._append(turn, observation, self._size(observation))
+
+    def _append(self, turn: Turn, observation: Observation, size: int) -> Observation:
+        turn.observation = observation
+        self.context += size
+        self.messages.append({"role": "user", "content": observation.message})
+        return observation
+
+    # ---- budgets --------------------------------------------------------------------
+
+    def _spent(self) -> Budget | None:
+        if len(self.turns) >= self.rules.tool_turns:
+            return "turns"
+        if self._out_of_time():
+            return "time"
+        if not self._fits(self.context):
+            return "context"
+        return None
+
+    def _out_of_time(self) -> bool:
+        limit = self.rules.max_seconds
+        return limit is not None and self._clock() - self._started >= limit
+
+    def _fits(self, context: int) -> bool:
+        """Whether a tool turn may follow: room for it, the request, and the answer."""
+        if self.rules.max_context is None:
+            return True
+        return context + self._held_back() <= self.rules.max_context
+
+    def _held_back(self) -> int:
+        request = Observation(prompts.answer_request("context"), ObservationKind.BUDGET)
+        return 2 * self.rules.max_turn_tokens + self._size(request)
+
+    def _size(self, observation: Observation) -> int:
+        return 0 if self._counter is None else self._counter.observation(observation.message)
+
+    def _check_room(self) -> None:
+        if self.rules.max_context is None:
+            return
+        if self._counter is None:
+            raise SettingError("max_context needs a counter; pass one, or leave max_context None")
+        if not self._fits(self.context):
+            raise SettingError(
+                f"max_context={self.rules.max_context} is too small: the opening takes "
+                f"{self.context} tokens and {self._held_back()} are held back for one turn, the "
+                "request for the answer and the answer; raise it or lower max_turn_tokens"
+            )
+
+
+def call_key(action: Search | Visit | ToolCall) -> tuple[object, ...]:
+    """What makes two calls the same: a search's queries, a visit's urls, as sets."""
+    match action:
+        case Search(queries):
+            return ("search", frozenset(queries))
+        case Visit(urls, _):
+            return ("visit", frozenset(urls))
+        case ToolCall(name, arguments):
+            return (name, json.dumps(arguments, sort_keys=True, default=repr))
+
+
+def _opening_messages(task: Task, rules: Rules) -> list[Message]:
+    prompt = rules.system_prompt
+    if prompt is None:
+        prompt = prompts.build_system_prompt(rules.tools, rules.date)
+    messages: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
+    messages.append({"role": "user", "content": task.question})
+    return messages
+
+
+class TextCounter:
+    """A :class:`ContextCounter` for callers without a transcript.
+
+    Args:
+        count: tokens of a text, for instance ``lambda text: len(tokenizer.encode(text))``.
+        per_message: tokens that the chat template adds to each message.
+    """
+
+    def __init__(self, count: Callable[[str], int], per_message: int = 5) -> None:
+        self._count = count
+        self._per_message = per_message
+
+    def opening(self, messages: Sequence[Message]) -> int:
+        """Tokens of the opening messages with the first generation prompt."""
+        sizes = [self._count(message["content"]) + self._per_message for message in messages]
+        return sum(sizes) + self._per_message
+
+    def turn(self, text: str) -> int:
+        """Tokens of an assistant turn."""
+        return self._count(text)
+
+    def observation(self, message: str) -> int:
+        """Tokens that an observation appends."""
+        return self._count(message) + 2 * self._per_message

@@ -1,0 +1,133 @@
+"""What one env and a vector of envs share: how episodes begin and what info says.
+
+A :class:`Game` is the fixed part (tasks, tools, outcome, rules); it makes episodes and
+plays their turns, and knows nothing of Gymnasium.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from drv_env.episode import ContextCounter, Ending, Episode, Rules
+from drv_env.errors import SettingError
+from drv_env.play import Outcome, Played, play_turn
+from drv_env.rewards.outcome import exact_match
+from drv_env.tasks import Task, task_from, tasks_from
+from drv_env.tools.base import Clock, Tools
+
+Info = dict[str, Any]
+
+
+class Game:
+    """Tasks, tools and rules, from which episodes are made and played.
+
+    Args:
+        tasks: questions, as :func:`drv_env.tasks.task_from` takes them.
+        tools: carries out calls; held by reference.
+        outcome: scores final answers.
+        rules: what an episode allows; by default the tools' schemas and 200 turns.
+        counter: counts context tokens, for ``rules.max_context``.
+        clock: for ``rules.max_seconds``; the tools' clock by default.
+        tool_timeout: seconds after which a call has failed.
+
+    Raises:
+        SettingError: for a setting that can't work.
+        TaskDataError: for a task that is none.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[Any],
+        tools: Tools,
+        *,
+        outcome: Outcome = exact_match,
+        rules: Rules | None = None,
+        counter: ContextCounter | None = None,
+        clock: Clock | None = None,
+        tool_timeout: float = 60.0,
+    ) -> None:
+        if not isinstance(tools, Tools):
+            raise SettingError(
+                "tools must have schemas, clock, call() and close(), "
+                f"got {type(tools).__name__}; see drv_env.tools"
+            )
+        if not tool_timeout > 0:
+            raise SettingError(f"tool_timeout must be above 0 seconds, got {tool_timeout}")
+        self.tasks = tasks_from(tasks)
+        self.tools = tools
+        self.outcome = outcome
+        self.rules = Rules(tools=tuple(tools.schemas)) if rules is None else rules
+        self.counter = counter
+        self.clock = tools.clock if clock is None else clock
+        self.tool_timeout = tool_timeout
+        unknown = {tool.name for tool in self.rules.tools} - {tool.name for tool in tools.schemas}
+        if unknown:
+            raise SettingError(
+                f"rules.tools names {sorted(unknown)}, which the tools given don't have"
+            )
+        self.episode(self.tasks[0])
+
+    def task_of(self, options: Mapping[str, Any] | None) -> Task | None:
+        """The task that ``options["task"]`` sets, if any."""
+        chosen = None if options is None else options.get("task")
+        return None if chosen is None else task_from(chosen)
+
+    def episode(self, task: Task) -> Episode:
+        """A new episode of ``task``."""
+        return Episode(task, self.rules, self.counter, self.clock)
+
+    async def play(self, episode: Episode, text: str) -> Played:
+        """Play one turn of ``episode``."""
+        return await play_turn(
+            episode, text, self.tools, self.outcome, tool_timeout=self.tool_timeout
+        )
+
+
+def opening_info(episode: Episode) -> Info:
+    """The info of a reset; docs/environment.md lists the keys."""
+    return {
+        "task_id": episode.task.id,
+        "messages": [dict(message) for message in episode.opening],
+    }
+
+
+def turn_info(episode: Episode, played: Played) -> Info:
+    """The info of a step; docs/environment.md lists the keys."""
+    turn = episode.turns[-1]
+    result = turn.result
+    return {
+        "turn": turn.number,
+        "reading": turn.reading,
+        "verdict": turn.well_formed,
+        "observation_kind": None if turn.observation is None else str(turn.observation.kind),
+        "tool": None if turn.call is None else turn.call.name,
+        "tool_status": None if result is None else str(result.status),
+        "latency": 0.0 if result is None else result.latency,
+        "cost": 0.0 if result is None else result.cost,
+        "duplicate": turn.call is not None and turn.call.duplicate,
+        "ending": None if episode.ending is None else str(episode.ending),
+        "answer": episode.answer,
+        "error": None if episode.error is None else str(episode.error),
+        "turn_reward": played.reward,
+    }
+
+
+def step_reward(played: Played) -> float:
+    """The reward a step pays: the outcome on the last turn, 0.0 elsewhere."""
+    return 0.0 if played.reward.outcome is None else played.reward.outcome
+
+
+def is_terminated(episode: Episode) -> bool:
+    """Whether the agent ended the episode by answering."""
+    return episode.ending is Ending.ANSWERED
+
+
+def is_truncated(episode: Episode) -> bool:
+    """Whether a budget or a failure ended it."""
+    return episode.ending is not None and episode.ending is not Ending.ANSWERED
+
+
+def observation_text(played: Played) -> str:
+    """What a step shows: the observation message, or "" at the end."""
+    return "" if played.observation is None else played.observation.message

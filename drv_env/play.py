@@ -1,0 +1,126 @@
+"""One turn of an episode played through: take, tool, give, outcome.
+
+Everything that drives episodes (the Gymnasium faces, rollouts, a web page) plays them
+through :func:`play_turn`, so that a failing tool or judge means the same everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from drv_env import prompts
+from drv_env.episode import Closed, Ending, Episode, Observation
+from drv_env.errors import DrvError, JudgeError, ToolError, boundary
+from drv_env.rewards.records import TurnReward
+from drv_env.tasks import Task
+from drv_env.tools.base import Call, Status, ToolResult, Tools
+
+Outcome = Callable[[str, Task], float | Awaitable[float]]
+"""Scores a final answer in [0, 1]; may be async.  What it raises breaks the episode."""
+
+MAX_OBSERVATION_CHARS = 4_000_000
+"""A tool that returns more than this has failed; nothing is cut silently."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a turn came to.
+
+    Attributes:
+        observation: what the agent sees next, or None when the episode is over.
+        closed: how it ended, or None.
+        reward: the turn's reward record, its information gain not computed.
+    """
+
+    observation: Observation | None
+    closed: Closed | None
+    reward: TurnReward
+
+
+async def play_turn(
+    episode: Episode,
+    text: str,
+    tools: Tools,
+    outcome: Outcome,
+    *,
+    tokens: int | None = None,
+    tool_timeout: float = 60.0,
+) -> Played:
+    """Play one assistant turn: read it, run its tool, score its answer.
+
+    Never raises because of a tool or a judge; see :class:`drv_env.episode.Ending`.
+
+    Args:
+        episode: the episode, not over.
+        text: the turn, whole.
+        tools: carries out calls.
+        outcome: scores the final answer.
+        tokens: how many tokens were sampled, where known.
+        tool_timeout: seconds after which a call has failed.
+    """
+    step = episode.take(text, tokens)
+    if isinstance(step, Call):
+        step = episode.give(await run_call(tools, step, tool_timeout))
+    turn = episode.turns[-1]
+    if isinstance(step, Observation):
+        return Played(step, None, TurnReward(None, turn.well_formed, None))
+    assert isinstance(step, Closed)
+    score = None
+    if step.ending is not Ending.BROKEN:
+        try:
+            score = await score_answer(outcome, step.answer, episode.task)
+        except DrvError as error:
+            step = episode.break_off(error)
+    return Played(None, step, TurnReward(None, turn.well_formed, score))
+
+
+async def run_call(tools: Tools, call: Call, tool_timeout: float) -> ToolResult:
+    """Run one call; whatever goes wrong becomes a failed result that says so.
+
+    The result's latency is measured here, by the tools' clock.  Only cancellation from
+    outside is raised.
+    """
+    started = tools.clock()
+    try:
+        async with asyncio.timeout(tool_timeout):
+            with boundary(ToolError, call.name):
+                result = await tools.call(call)
+        if not isinstance(result, ToolResult):
+            raise ToolError(f"it returned {type(result).__name__} in place of a ToolResult")
+        if len(result.text) > MAX_OBSERVATION_CHARS:
+            size = len(result.text)
+            raise ToolError(f"its output of {size} characters is over {MAX_OBSERVATION_CHARS}")
+    except TimeoutError:
+        result = _failure(call, f"no reply within {tool_timeout:g} seconds")
+    except DrvError as error:
+        result = _failure(call, str(error).removeprefix(f"{call.name}: "))
+    return dataclasses.replace(result, latency=tools.clock() - started)
+
+
+async def score_answer(outcome: Outcome, answer: str | None, task: Task) -> float:
+    """The outcome of an answer; 0.0 where none was given.
+
+    Raises:
+        JudgeError: when the scorer raises, or gives anything but a number in [0, 1].
+    """
+    if answer is None:
+        return 0.0
+    with boundary(JudgeError, "outcome"):
+        score: Any = outcome(answer, task)
+        if inspect.isawaitable(score):
+            score = await score
+    if isinstance(score, bool):
+        score = float(score)
+    if not isinstance(score, int | float) or not 0.0 <= score <= 1.0:
+        raise JudgeError(f"the outcome must be a number in [0, 1], got {score!r:.100}")
+    return float(score)
+
+
+def _failure(call: Call, reason: str) -> ToolResult:
+    text = prompts.failed_call(call.name, reason)
+    return ToolResult(text, Status.FAILED, data={"reason": reason})

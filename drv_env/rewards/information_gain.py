@@ -1,0 +1,111 @@
+"""Information gain as a definition on log-probs; who computes them is elsewhere.
+
+With v_t the mean log-prob per token of the gold answer after the history h_t, the gain
+of a turn is v_t minus the value of the last scored history (IGPO, arXiv 2510.14967, eq.
+for r_t; the visit filter is DR-Venus, arXiv 2604.19859).  Scored histories are the
+opening and those right after a call of one of the ``tools``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal, Protocol
+
+from drv_env.episode import Message, ObservationKind, Turn
+from drv_env.errors import SettingError
+from drv_env.tools.base import Status
+
+GainKind = Literal["log_prob_diff", "prob_diff"]
+GoldAnswers = Literal["first", "best"]
+
+
+class Scorer(Protocol):
+    """Gives the model's belief in an answer."""
+
+    def score(
+        self, messages: Sequence[Message], answer: str, transcript: object | None = None
+    ) -> float:
+        """Mean log-prob per token of ``answer`` as the next turn's answer.
+
+        Args:
+            messages: the history, ending where the next assistant turn would begin.
+            answer: a gold answer.
+            transcript: the history in tokens, where the caller has one.
+
+        Returns:
+            A number ≤ 0, or one that is not finite where it can't be had.
+        """
+        ...
+
+
+def is_scored(turn: Turn, tools: Collection[str]) -> bool:
+    """Whether the history after ``turn`` is scored.
+
+    True after a call of one of ``tools`` whose result the agent saw; a failed call is not
+    scored, nor one whose output made way for the request for the answer.  A malformed
+    turn whose call could be read is scored: its value is the next baseline.
+    """
+    return (
+        turn.call is not None
+        and turn.call.name in tools
+        and turn.result is not None
+        and turn.result.status is not Status.FAILED
+        and turn.observation is not None
+        and turn.observation.kind is ObservationKind.RESULT
+    )
+
+
+def gain(before: float, after: float, kind: GainKind = "log_prob_diff") -> float:
+    """The gain from one scored history to the next, both mean log-probs and finite."""
+    if kind == "prob_diff":
+        return math.exp(after) - math.exp(before)
+    return after - before
+
+
+def finite_or_none(value: float) -> float | None:
+    """``value``, or None where it is no number: not computed, which is not 0.0."""
+    return value if math.isfinite(value) else None
+
+
+def gains(values: Sequence[float | None], kind: GainKind = "log_prob_diff") -> list[float | None]:
+    """Gains of consecutive scored histories.
+
+    Args:
+        values: v of the opening and of each later scored history, None where not finite.
+        kind: difference of log-probs, or of probabilities.
+
+    Returns:
+        One gain fewer than values; None where its own value or every earlier one is
+        missing.  A gain is measured from the last value there is.
+
+    Example:
+        >>> gains([-3.0, None, -1.0])
+        [None, 2.0]
+    """
+    last = values[0] if values else None
+    found: list[float | None] = []
+    for value in values[1:]:
+        found.append(None if value is None or last is None else gain(last, value, kind))
+        last = last if value is None else value
+    return found
+
+
+def answer_value(
+    score: Callable[[str], float], answers: Sequence[str], which: GoldAnswers = "first"
+) -> float | None:
+    """v of one history: of the first gold answer, or the best over all of them."""
+    if which == "first":
+        return finite_or_none(score(answers[0]))
+    finite = [value for value in map(score, answers) if math.isfinite(value)]
+    return max(finite, default=None)
+
+
+def check_settings(kind: str, answers: str, tools: Collection[str]) -> None:
+    """Raise :class:`SettingError` for a setting that can't work."""
+    if kind not in ("log_prob_diff", "prob_diff"):
+        raise SettingError(f"kind must be 'log_prob_diff' or 'prob_diff', got {kind!r}")
+    if answers not in ("first", "best"):
+        raise SettingError(f"answers must be 'first' or 'best', got {answers!r}")
+    if isinstance(tools, str) or not tools:
+        raise SettingError(f"tools must be a non-empty collection of tool names, got {tools!r}")

@@ -1,0 +1,241 @@
+"""The Gymnasium face of many episodes at once, in lock-step.
+
+The tool calls of one step run together on one event loop; a sub-environment whose tool
+fails or hangs until its time-out doesn't touch the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from drv_env import background
+from drv_env.env import render_messages
+from drv_env.episode import ContextCounter, Episode, Rules
+from drv_env.errors import SettingError
+from drv_env.game import (
+    Game,
+    Info,
+    is_terminated,
+    is_truncated,
+    observation_text,
+    opening_info,
+    step_reward,
+    turn_info,
+)
+from drv_env.play import Outcome
+from drv_env.rewards.outcome import exact_match
+from drv_env.spaces import TextSpace
+from drv_env.tasks import Task, task_from
+from drv_env.tools.base import Clock, Tools
+
+_DTYPES: dict[str, type] = {
+    "turn": int,
+    "verdict": bool,
+    "duplicate": bool,
+    "latency": float,
+    "cost": float,
+}
+"""Info that is numbers; everything else comes in arrays of objects."""
+
+
+class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
+    """``num_envs`` episodes side by side, as ``gymnasium.make_vec`` makes them.
+
+    Actions are ``num_envs`` turns; observations a tuple of ``num_envs`` strings; rewards
+    float64 ``(num_envs,)``; terminations and truncations bool ``(num_envs,)``; infos as
+    Gymnasium's vector envs have them: arrays of length ``num_envs`` by key, each with a
+    mask ``_key`` of the sub-environments it speaks of.
+
+    Autoreset is next-step: the step after an episode's end ignores that sub-environment's
+    action, pays 0.0 and begins a new episode with a task drawn from ``tasks``.
+
+    Args:
+        num_envs: how many, at least 1.
+        tasks, tools, outcome, rules, counter, clock, tool_timeout: as for
+            :class:`~drv_env.env.DeepResearchEnv`; all sub-environments share them.
+        render_mode: ``"ansi"`` or None.
+
+    Raises:
+        SettingError: for a setting that can't work.
+        TaskDataError: for a task that is none.
+    """
+
+    metadata = {  # noqa: RUF012 - as Gymnasium has it
+        "render_modes": ["ansi"],
+        "render_fps": 1,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        num_envs: int,
+        tasks: Iterable[Any],
+        tools: Tools,
+        *,
+        outcome: Outcome = exact_match,
+        rules: Rules | None = None,
+        counter: ContextCounter | None = None,
+        clock: Clock | None = None,
+        tool_timeout: float = 60.0,
+        render_mode: str | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise SettingError(f"num_envs must be at least 1, got {num_envs}")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise SettingError(f"render_mode must be 'ansi' or None, got {render_mode!r}")
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.game = Game(
+            tasks,
+            tools,
+            outcome=outcome,
+            rules=rules,
+            counter=counter,
+            clock=clock,
+            tool_timeout=tool_timeout,
+        )
+        self.single_action_space = TextSpace()
+        self.single_observation_space = TextSpace()
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self._rngs = [np.random.default_rng() for _ in range(num_envs)]
+        self._episodes: list[Episode] = []
+
+    @property
+    def episodes(self) -> tuple[Episode, ...]:
+        """The episodes being played, one a sub-environment.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        if not self._episodes:
+            raise gymnasium.error.ResetNeeded("call reset() first")
+        return tuple(self._episodes)
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[tuple[str, ...], Info]:
+        """Begin an episode in every sub-environment.
+
+        Args:
+            seed: sub-environment i draws its tasks with ``seed + i``, or with ``seed[i]``.
+            options: ``{"tasks": [...]}`` sets the task of each sub-environment for the
+                episodes that begin now, so that a group is N copies of one task.
+
+        Raises:
+            SettingError: when seeds or tasks are not ``num_envs``.
+        """
+        seeds = _seeds(seed, self.num_envs)
+        super().reset(seed=next((s for s in seeds if s is not None), None))
+        self._rngs = [
+            rng if s is None else np.random.default_rng(s)
+            for rng, s in zip(self._rngs, seeds, strict=True)
+        ]
+        tasks = self._tasks(options)
+        self._episodes = [self.game.episode(task) for task in tasks]
+        infos = [opening_info(episode) for episode in self._episodes]
+        return tuple(task.question for task in tasks), _gather(infos)
+
+    def step(
+        self, actions: Sequence[str]
+    ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, Info]:
+        """Take one turn in every sub-environment.
+
+        Raises:
+            TypeError: when actions are not ``num_envs`` strings.
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        episodes = self.episodes
+        actions = list(actions)
+        if len(actions) != self.num_envs or not all(isinstance(a, str) for a in actions):
+            raise TypeError(f"actions must be {self.num_envs} strings, got {actions!r:.200}")
+        observations = [""] * self.num_envs
+        rewards = np.zeros(self.num_envs, dtype=np.float64)
+        infos: list[Info] = [{} for _ in range(self.num_envs)]
+        playing = []
+        for index, episode in enumerate(episodes):
+            if episode.ending is None:
+                playing.append(index)
+                continue
+            fresh = self.game.episode(self._draw(index))
+            self._episodes[index] = fresh
+            observations[index] = fresh.task.question
+            infos[index] = opening_info(fresh)
+        for index, played in zip(
+            playing,
+            background.run(self._play([(episodes[i], actions[i]) for i in playing])),
+            strict=True,
+        ):
+            observations[index] = observation_text(played)
+            rewards[index] = step_reward(played)
+            infos[index] = turn_info(episodes[index], played)
+        terminated = np.array([is_terminated(episode) for episode in self._episodes], dtype=bool)
+        truncated = np.array([is_truncated(episode) for episode in self._episodes], dtype=bool)
+        return tuple(observations), rewards, terminated, truncated, _gather(infos)
+
+    def render(self) -> tuple[str, ...] | None:  # type: ignore[override]
+        """The conversations so far, in render mode ``"ansi"``."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render() needs render_mode='ansi', given to make_vec()")
+            return None
+        return tuple(render_messages(episode) for episode in self.episodes)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the tools."""
+        background.run(self.game.tools.close())
+
+    async def _play(self, turns: list[tuple[Episode, str]]) -> list[Any]:
+        return await asyncio.gather(*(self.game.play(episode, text) for episode, text in turns))
+
+    def _draw(self, index: int) -> Task:
+        return self.game.tasks[int(self._rngs[index].integers(len(self.game.tasks)))]
+
+    def _tasks(self, options: Mapping[str, Any] | None) -> list[Task]:
+        chosen = None if options is None else options.get("tasks")
+        if chosen is None:
+            return [self._draw(index) for index in range(self.num_envs)]
+        tasks = [task_from(task) for task in chosen]
+        if len(tasks) != self.num_envs:
+            raise SettingError(
+                f"options['tasks'] must have one task a sub-environment ({self.num_envs}), "
+                f"got {len(tasks)}"
+            )
+        return tasks
+
+
+def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
+    if seed is None:
+        return [None] * count
+    if isinstance(seed, int | np.integer):
+        return [int(seed) + index for index in range(count)]
+    seeds = list(seed)
+    if len(seeds) != count:
+        raise SettingError(f"seed must be one number or {count} of them, got {len(seeds)}")
+    return seeds
+
+
+def _gather(infos: list[Info]) -> Info:
+    """Infos of sub-environments as arrays with masks."""
+    gathered: Info = {}
+    keys = dict.fromkeys(key for info in infos for key in info)
+    for key in keys:
+        mask = np.array([key in info for info in infos], dtype=bool)
+        dtype = _DTYPES.get(key, object)
+        blank = None if dtype is object else dtype()
+        values: np.ndarray = np.full(len(infos), blank, dtype=dtype)
+        for index, info in enumerate(infos):
+            if key in info:
+                values[index] = info[key]
+        gathered[key] = values
+        gathered[f"_{key}"] = mask
+    return gathered

@@ -1,0 +1,134 @@
+"""Rewards per turn as Gymnasium wrappers: information gain, format penalty.
+
+Each does one thing, and their order makes no difference: a malformed turn earns the
+penalty alone, whichever wrapper sees it first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+import gymnasium
+from gymnasium.utils import RecordConstructorArgs
+
+from drv_env.episode import Ending
+from drv_env.errors import SettingError
+from drv_env.game import Info
+from drv_env.rewards.information_gain import (
+    GainKind,
+    GoldAnswers,
+    Scorer,
+    answer_value,
+    check_settings,
+    gain,
+    is_scored,
+)
+
+
+class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Add to the reward of a visit what it taught about the gold answer.
+
+    The gain of a turn is the change of the gold answer's mean log-prob (or probability)
+    since the last scored history; it is paid at the step of the call itself, and
+    ``info["turn_reward"].information_gain`` has it (None where nothing was computed, for
+    which the step pays 0.0).
+
+    Args:
+        env: an env made of :class:`~drv_env.env.DeepResearchEnv`.
+        scorer: gives the model's belief in an answer; held by reference.
+        tools: names of the tools whose calls are scored.
+        kind: ``"log_prob_diff"`` or ``"prob_diff"``.
+        answers: score the ``"first"`` gold answer, or the ``"best"`` of all.
+
+    Raises:
+        SettingError: for a setting that can't work.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[str, str],
+        scorer: Scorer,
+        tools: Collection[str] = ("visit",),
+        kind: GainKind = "log_prob_diff",
+        answers: GoldAnswers = "first",
+    ) -> None:
+        RecordConstructorArgs.__init__(
+            self,
+            _disable_deepcopy=True,
+            scorer=scorer,
+            tools=tools,
+            kind=kind,
+            answers=answers,
+        )
+        check_settings(kind, answers, tools)
+        super().__init__(env)
+        self.scorer = scorer
+        self.tools = tuple(tools)
+        self.kind: GainKind = kind
+        self.answers: GoldAnswers = answers
+        self._last: float | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, Info]:
+        """Reset, and score the opening."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._last = self._value()
+        return observation, info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Step, and score the history after a call of one of the tools."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        episode = self.unwrapped.episode  # type: ignore[attr-defined]
+        if episode.ending is None and is_scored(episode.turns[-1], self.tools):
+            value = self._value()
+            if value is not None:
+                if self._last is not None:
+                    found = gain(self._last, value, self.kind)
+                    info["turn_reward"] = dataclasses.replace(
+                        info["turn_reward"], information_gain=found
+                    )
+                    if not info.get("penalised", False):
+                        reward = float(reward) + found
+                self._last = value
+        return observation, float(reward), terminated, truncated, info
+
+    def _value(self) -> float | None:
+        episode = self.unwrapped.episode  # type: ignore[attr-defined]
+        return answer_value(
+            lambda answer: self.scorer.score(episode.messages, answer),
+            episode.task.answers,
+            self.answers,
+        )
+
+
+class FormatPenalty(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Replace the reward of a turn that is not well formed by ``-penalty``.
+
+    Such a turn earns nothing else: neither a gain nor, as the last turn, its outcome.  The
+    last turn of a broken episode keeps its 0.0.  ``info["penalised"]`` says what was done.
+
+    Args:
+        env: an env made of :class:`~drv_env.env.DeepResearchEnv`.
+        penalty: λ, at least 0; 1.0 as published.
+
+    Raises:
+        SettingError: when the penalty is negative.
+    """
+
+    def __init__(self, env: gymnasium.Env[str, str], penalty: float = 1.0) -> None:
+        RecordConstructorArgs.__init__(self, penalty=penalty)
+        if not penalty >= 0:
+            raise SettingError(f"penalty must be at least 0, got {penalty}")
+        super().__init__(env)
+        self.penalty = float(penalty)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Step, and penalise a malformed turn."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        info["penalised"] = not info["verdict"] and info["ending"] != str(Ending.BROKEN)
+        if info["penalised"]:
+            reward = -self.penalty
+        return observation, float(reward), terminated, truncated, info

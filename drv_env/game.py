@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from drv_env import background
 from drv_env.episode import ContextCounter, Ending, Episode, Rules
 from drv_env.errors import SettingError
-from drv_env.play import Outcome, Played, play_turn
+from drv_env.play import Outcome, Played, play_turn, play_turn_at_once
 from drv_env.rewards.outcome import exact_match
 from drv_env.tasks import Task, task_from, tasks_from
 from drv_env.tools.base import Clock, Tools
@@ -76,6 +77,12 @@ class Game:
     def episode(self, task: Task) -> Episode:
         """A new episode of ``task``."""
         return Episode(task, self.rules, self.counter, self.clock)
+
+    def play_now(self, episode: Episode, text: str) -> Played:
+        """:meth:`play` from synchronous code."""
+        if getattr(self.tools, "instant", False):
+            return play_turn_at_once(episode, text, self.tools, self.outcome)
+        return background.run(self.play(episode, text))
 
     async def play(self, episode: Episode, text: str) -> Played:
         """Play one turn of ``episode``."""

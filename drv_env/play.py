@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from drv_env import prompts
+from drv_env import background, prompts
 from drv_env.episode import Closed, Ending, Episode, Observation
 from drv_env.errors import DrvError, JudgeError, ToolError, boundary
 from drv_env.rewards.records import TurnReward
@@ -66,40 +66,84 @@ async def play_turn(
     step = episode.take(text, tokens)
     if isinstance(step, Call):
         step = episode.give(await run_call(tools, step, tool_timeout))
-    turn = episode.turns[-1]
-    if isinstance(step, Observation):
-        return Played(step, None, TurnReward(None, turn.well_formed, None))
-    assert isinstance(step, Closed)
+    if isinstance(step, Closed):
+        return await _settle(episode, step, outcome)
+    return _seen(episode, step)
+
+
+def play_turn_at_once(episode: Episode, text: str, tools: Tools, outcome: Outcome) -> Played:
+    """:func:`play_turn` on the caller's thread, for tools whose ``instant`` is True.
+
+    An answer is still scored on the background loop: an outcome may wait.
+    """
+    step = episode.take(text)
+    if isinstance(step, Call):
+        step = episode.give(_at_once(run_call(tools, step, None)))
+    if isinstance(step, Closed):
+        return background.run(_settle(episode, step, outcome))
+    return _seen(episode, step)
+
+
+def _at_once(work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: ToolResult = done.value
+        return result
+    work.close()
+    raise RuntimeError("tools that say they are instant waited for something")
+
+
+def _seen(episode: Episode, observation: Observation | Call) -> Played:
+    assert isinstance(observation, Observation)
+    return Played(observation, None, TurnReward(None, episode.turns[-1].well_formed, None))
+
+
+async def _settle(episode: Episode, closed: Closed, outcome: Outcome) -> Played:
     score = None
-    if step.ending is not Ending.BROKEN:
+    if closed.ending is not Ending.BROKEN:
         try:
-            score = await score_answer(outcome, step.answer, episode.task)
+            score = await score_answer(outcome, closed.answer, episode.task)
         except DrvError as error:
-            step = episode.break_off(error)
-    return Played(None, step, TurnReward(None, turn.well_formed, score))
+            closed = episode.break_off(error)
+    return Played(None, closed, TurnReward(None, episode.turns[-1].well_formed, score))
 
 
-async def run_call(tools: Tools, call: Call, tool_timeout: float) -> ToolResult:
+async def run_call(tools: Tools, call: Call, tool_timeout: float | None) -> ToolResult:
     """Run one call; whatever goes wrong becomes a failed result that says so.
 
     The result's latency is measured here, by the tools' clock.  Only cancellation from
     outside is raised.
+
+    Args:
+        tools: carries out the call.
+        call: the call.
+        tool_timeout: seconds after which it has failed, or None for tools that never wait.
     """
     started = tools.clock()
     try:
-        async with asyncio.timeout(tool_timeout):
-            with boundary(ToolError, call.name):
-                result = await tools.call(call)
+        with boundary(ToolError, call.name):
+            result = await _bounded(tools.call(call), tool_timeout)
         if not isinstance(result, ToolResult):
             raise ToolError(f"it returned {type(result).__name__} in place of a ToolResult")
         if len(result.text) > MAX_OBSERVATION_CHARS:
             size = len(result.text)
             raise ToolError(f"its output of {size} characters is over {MAX_OBSERVATION_CHARS}")
-    except TimeoutError:
-        result = _failure(call, f"no reply within {tool_timeout:g} seconds")
     except DrvError as error:
         result = _failure(call, str(error).removeprefix(f"{call.name}: "))
     return dataclasses.replace(result, latency=tools.clock() - started)
+
+
+async def _bounded(work: Awaitable[ToolResult], seconds: float | None) -> ToolResult:
+    if seconds is None:
+        return await work
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await work
+    except TimeoutError:
+        if limit.expired():
+            raise ToolError(f"no reply within {seconds:g} seconds") from None
+        raise
 
 
 async def score_answer(outcome: Outcome, answer: str | None, task: Task) -> float:

@@ -46,14 +46,19 @@ def is_scored(turn: Turn, tools: Collection[str]) -> bool:
     scored, nor one whose output made way for the request for the answer.  A malformed
     turn whose call could be read is scored: its value is the next baseline.
     """
-    return (
-        turn.call is not None
-        and turn.call.name in tools
-        and turn.result is not None
-        and turn.result.status is not Status.FAILED
-        and turn.observation is not None
-        and turn.observation.kind is ObservationKind.RESULT
+    return shows_result(
+        None if turn.call is None else turn.call.name,
+        None if turn.result is None else turn.result.status,
+        None if turn.observation is None else turn.observation.kind,
+        tools,
     )
+
+
+def shows_result(
+    tool: str | None, status: str | None, kind: str | None, tools: Collection[str]
+) -> bool:
+    """:func:`is_scored` on a turn's bare facts, as a stored trajectory has them."""
+    return tool in tools and status not in (None, Status.FAILED) and kind == ObservationKind.RESULT
 
 
 def gain(before: float, after: float, kind: GainKind = "log_prob_diff") -> float:

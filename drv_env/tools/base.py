@@ -97,6 +97,9 @@ class Tools(Protocol):
 
     ``call`` may raise: :func:`drv_env.play.run_call` turns what escapes into a failed
     result, measures latency and bounds the time.
+
+    Tools whose ``call`` never waits may say so with an attribute ``instant = True``;
+    synchronous callers then run it on their own thread.
     """
 
     @property

@@ -100,6 +100,11 @@ class FakeTools:
         return self._schemas
 
     @property
+    def instant(self) -> bool:
+        """True where no call waits."""
+        return self._hold is None
+
+    @property
     def clock(self) -> Clock:
         """Measures latency."""
         return self._clock

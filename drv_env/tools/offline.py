@@ -1,0 +1,331 @@
+"""Search and visit over offline pages: the worlds made from seeds, or a user's own.
+
+Each world has its own Tantivy index in memory, built when it is first asked and then
+kept by the process, so that making many tools over the same worlds costs nothing.  A
+call is answered from the world that its task names.
+
+A call on a world's short pages takes some 50 to 300 microseconds, all of it processor
+work; therefore it runs inline on the event loop, and the clock stands still.  Cutting
+long pages takes longer, in proportion.  Only the first call to a world waits for its
+pages and index: 10 milliseconds for a small world, half a second for 10,000 pages.
+
+A query is never parsed: its terms are looked up, whatever signs stand between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import tantivy
+
+from drv_env.errors import SettingError, ToolError
+from drv_env.protocol import PAGE_SEPARATOR, Search, Visit, render_search, render_visit
+from drv_env.tasks import Task
+from drv_env.tools.base import (
+    SEARCH_SCHEMA,
+    VISIT_SCHEMA,
+    Call,
+    Clock,
+    Status,
+    ToolResult,
+    ToolSchema,
+    still_clock,
+)
+from drv_env.tools.passages import beginning, evidence, snippet, terms
+from drv_env.worlds.recipe import WorldRecipe
+from drv_env.worlds.world import Page
+
+FIELDS = ("title", "url", "snippet")
+"""What a search result can hold."""
+
+LONGEST_QUERY = 2_000
+"""Characters of a query that are read, and repeated in the observation."""
+
+MOST_TERMS = 64
+"""Different terms of a query that are looked up."""
+
+TITLE_WEIGHT = 4.0
+"""How much more a term in a title counts than one in the text."""
+
+NOTHING_FOUND = "Nothing was found. Try other words."
+NO_SUCH_PAGE = "There is no page at this url."
+NOT_ON_PAGE = "Nothing on the page matches the goal. It begins: "
+
+
+class PageIndex:
+    """The pages of one world with a search index in memory.
+
+    Args:
+        pages: the pages, each with a url of its own.
+
+    Raises:
+        SettingError: when two pages have the same url.
+    """
+
+    def __init__(self, pages: Sequence[Page]) -> None:
+        self._ordered = sorted(pages, key=lambda page: page.url)
+        self.pages: dict[str, Page] = {page.url: page for page in self._ordered}
+        if len(self.pages) != len(self._ordered):
+            twice = next(
+                page.url
+                for page, after in zip(self._ordered, self._ordered[1:], strict=False)
+                if page.url == after.url
+            )
+            raise SettingError(f"two pages have the url {twice!r}; every page needs its own")
+        builder = tantivy.SchemaBuilder()
+        for name in ("title", "text"):
+            # Terms are cut by passages.terms on both sides and stored apart by blanks.
+            builder.add_text_field(name, tokenizer_name="whitespace", index_option="freq")
+        builder.add_unsigned_field("order", stored=True)
+        self._schema = builder.build()
+        index = tantivy.Index(self._schema)
+        # Registered here: not every version of Tantivy knows it by this name.
+        blanks = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
+        index.register_tokenizer("whitespace", blanks)
+        size = sum(len(page.title) + len(page.text) for page in self._ordered)
+        # One thread and room for everything make one segment, in which equal scores
+        # come in the order of insertion: by url.
+        room = min(max(32_000_000, 20 * size), 4_000_000_000)
+        writer = index.writer(room, 1)
+        for order, page in enumerate(self._ordered):
+            document = tantivy.Document()
+            document.add_text("title", " ".join(terms(page.title)))
+            document.add_text("text", " ".join(terms(page.text)))
+            document.add_unsigned("order", order)
+            writer.add_document(document)
+        writer.commit()
+        writer.wait_merging_threads()
+        index.reload()
+        self._searcher = index.searcher()
+
+    def search(self, query: str, limit: int) -> list[Page]:
+        """The best ``limit`` pages for any text, best first, equals by url.
+
+        A page matches when it holds one of the query's terms, in its title or text.
+        """
+        wanted = dict.fromkeys(terms(query))
+        should = tantivy.Occur.Should
+        parts = []
+        for term in list(wanted)[:MOST_TERMS]:
+            title = tantivy.Query.term_query(self._schema, "title", term, "freq")
+            parts.append((should, tantivy.Query.boost_query(title, TITLE_WEIGHT)))
+            parts.append((should, tantivy.Query.term_query(self._schema, "text", term, "freq")))
+        if not parts:
+            return []
+        found = self._searcher.search(tantivy.Query.boolean_query(parts), limit, count=False)
+        ranked = [
+            (-score, self._searcher.doc(address)["order"][0]) for score, address in found.hits
+        ]
+        return [self._ordered[order] for _, order in sorted(ranked)]
+
+
+@lru_cache(maxsize=64)
+def _world_index(recipe: WorldRecipe) -> PageIndex:
+    return PageIndex(tuple(recipe.build().pages.values()))
+
+
+class OfflineTools:
+    """``search`` and ``visit`` over the pages of one or more worlds.
+
+    Pickling carries the worlds' recipes and the settings, never an index; a user's own
+    pages are carried whole.  The copy answers alike.
+
+    Args:
+        worlds: recipes, with different names.
+        results: most pages per query, at least 1.
+        snippet_words: most words of a snippet, at least 1.
+        evidence_words: most words of evidence per visited page, at least 1.
+        fields: what a search result holds, of ``title``, ``url`` and ``snippet``; the
+            url is always among them.
+        links: how many of a page's links a visit shows after the evidence, 0 or more.
+        pages: a user's own pages, by the name of their world; see :meth:`from_pages`.
+
+    Raises:
+        SettingError: when a setting can't work, or there is no world at all.
+
+    Example:
+        For a tiny model, observations of a dozen words:
+
+        >>> tools = OfflineTools([WorldRecipe(0)], results=1, fields=("url",), evidence_words=8)
+        >>> tools.worlds
+        ('world-0',)
+    """
+
+    def __init__(
+        self,
+        worlds: Sequence[WorldRecipe] = (),
+        results: int = 10,
+        snippet_words: int = 30,
+        evidence_words: int = 120,
+        fields: Sequence[str] = FIELDS,
+        links: int = 0,
+        pages: Mapping[str, Sequence[Page]] | None = None,
+    ) -> None:
+        for name, value, least in (
+            ("results", results, 1),
+            ("snippet_words", snippet_words, 1),
+            ("evidence_words", evidence_words, 1),
+            ("links", links, 0),
+        ):
+            if value < least:
+                raise SettingError(f"{name} must be at least {least}, got {value}")
+        unknown = [field for field in fields if field not in FIELDS]
+        if isinstance(fields, str) or unknown or "url" not in fields:
+            raise SettingError(
+                f"fields must hold 'url' and otherwise be of {', '.join(FIELDS)}, got {fields!r}"
+            )
+        self._settings: dict[str, Any] = {
+            "results": results,
+            "snippet_words": snippet_words,
+            "evidence_words": evidence_words,
+            "fields": tuple(fields),
+            "links": links,
+        }
+        self._recipes = {recipe.name: recipe for recipe in worlds}
+        self._own = {name: tuple(own) for name, own in (pages or {}).items()}
+        if not self.worlds:
+            raise SettingError("no worlds were given; pass at least one recipe, or pages")
+        if len({*self.worlds}) != len(worlds) + len(self._own):
+            raise SettingError("two of the worlds have the same name; pass each once")
+        self._own_index: dict[str, PageIndex] = {}
+
+    @classmethod
+    def from_pages(cls, worlds: Mapping[str, Sequence[Page]], **settings: Any) -> OfflineTools:
+        """Tools over a user's own pages.
+
+        Args:
+            worlds: pages by the name of their world, which tasks give as ``world``; a
+                single world also answers tasks that name none.
+            settings: as for the constructor.
+
+        Raises:
+            SettingError: when a setting can't work, or two pages share a url (found when
+                the world is first asked).
+
+        Example:
+            >>> page = Page("https://example.org/a", "A", "The owner is Salen.")
+            >>> OfflineTools.from_pages({"mine": [page]}).worlds
+            ('mine',)
+        """
+        return cls(pages=worlds, **settings)
+
+    @property
+    def worlds(self) -> tuple[str, ...]:
+        """Names of the worlds that can be asked."""
+        return (*self._recipes, *self._own)
+
+    @property
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        """``search`` and ``visit``."""
+        return (SEARCH_SCHEMA, VISIT_SCHEMA)
+
+    @property
+    def instant(self) -> bool:
+        """True: no call waits."""
+        return True
+
+    @property
+    def clock(self) -> Clock:
+        """Stands still: the offline world takes no time."""
+        return still_clock
+
+    async def call(self, call: Call) -> ToolResult:
+        """Carry out one call, inline.
+
+        The result's ``data`` is, for a search, a list of ``{"query", "pages"}`` with each
+        page's ``title``, ``url`` and, where shown, ``snippet``; for a visit, a list of ``{"url",
+        "found", "evidence"}`` with the evidence as a list of passages.
+
+        A search that found nothing for any query, and a visit of which no url exists,
+        has status ``EMPTY``.
+
+        Raises:
+            ToolError: for another tool, or a world that is not here.
+        """
+        match call.action:
+            case Search(queries):
+                return self._search(self._index(call.task), queries)
+            case Visit(urls, goal):
+                return self._visit(self._index(call.task), urls, goal)
+        raise ToolError(f"there is no tool {call.name!r} offline; there are search and visit")
+
+    async def close(self) -> None:
+        """Nothing to give back: indexes belong to the process."""
+
+    def __reduce__(self) -> tuple[Callable[..., OfflineTools], tuple[Any, ...]]:
+        return _restore, (tuple(self._recipes.values()), self._own, self._settings)
+
+    def _index(self, task: Task) -> PageIndex:
+        name = task.world
+        if name is None and len(self.worlds) == 1:
+            name = self.worlds[0]
+        if name in self._recipes:
+            return _world_index(self._recipes[name])
+        if name in self._own:
+            if name not in self._own_index:
+                self._own_index[name] = PageIndex(self._own[name])
+            return self._own_index[name]
+        known = ", ".join(self.worlds[:5]) + (", …" if len(self.worlds) > 5 else "")
+        if name is None:
+            raise ToolError(f"the task names no world and there are several: {known}")
+        raise ToolError(f"there is no world {name!r}; there are: {known}")
+
+    def _search(self, index: PageIndex, queries: Sequence[str]) -> ToolResult:
+        fields, words = self._settings["fields"], self._settings["snippet_words"]
+        shown, data = [], []
+        for query in queries:
+            query = _readable(query[:LONGEST_QUERY])
+            wanted = frozenset(terms(query, MOST_TERMS))
+            pages = []
+            for page in index.search(query, self._settings["results"]):
+                found = {"title": page.title, "url": page.url}
+                if "snippet" in fields:
+                    # The title says what it matches; the snippet shows the rest.
+                    rest = wanted.difference(terms(page.title)) or wanted
+                    found["snippet"] = snippet(page.text, rest, words)
+                pages.append(found)
+            shown.append((query, [{name: page[name] for name in fields} for page in pages]))
+            data.append({"query": query, "pages": pages})
+        text = render_search(shown)
+        if any(pages for _, pages in shown):
+            return ToolResult(text, data=data)
+        return ToolResult(f"{text}\n{NOTHING_FOUND}", Status.EMPTY, data=data)
+
+    def _visit(self, index: PageIndex, urls: Sequence[str], goal: str) -> ToolResult:
+        words, links = self._settings["evidence_words"], self._settings["links"]
+        goal = _readable(goal[:LONGEST_QUERY])
+        shown, data = [], []
+        for url in urls:
+            page = index.pages.get(url)
+            if page is None:
+                url = _readable(url[:LONGEST_QUERY])
+                shown.append(render_visit(url, goal, NO_SUCH_PAGE))
+                data.append({"url": url, "found": False, "evidence": []})
+                continue
+            passages = evidence(page.text, goal, words)
+            text = " ".join(passages)
+            if not passages:
+                text = beginning(page.text, words)
+                text = f"{NOT_ON_PAGE}{text}" if goal else text
+            if links and page.links:
+                text += "\nLinks: " + " ".join(page.links[:links])
+            shown.append(render_visit(url, goal, text))
+            data.append({"url": url, "found": True, "evidence": passages})
+        found = any(item["found"] for item in data)
+        status = Status.OK if found else Status.EMPTY
+        return ToolResult(PAGE_SEPARATOR.join(shown), status, data=data)
+
+
+def _readable(text: str) -> str:
+    """The text with lone surrogates replaced, so that it can be written as UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _restore(
+    recipes: tuple[WorldRecipe, ...],
+    own: Mapping[str, tuple[Page, ...]],
+    settings: Mapping[str, Any],
+) -> OfflineTools:
+    return OfflineTools(recipes, pages=own, **settings)

@@ -1,0 +1,32 @@
+"""Context tokens of an episode whose transcript is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drv_env.episode import Message
+from drv_env.protocol import observation_body
+from replay.template import ChatTemplate
+
+
+class TemplateCounter:
+    """Counts as transcripts of ``template`` would, for ``drv_env``'s context budget.
+
+    It does not see what was sampled: a turn is counted as its text encodes, and an
+    observation as if the turn had not sampled its own end (a token more at most).
+    """
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+
+    def opening(self, messages: Sequence[Message]) -> int:
+        """Tokens of the opening messages with the first generation prompt."""
+        return len(self._template.prompt(messages))
+
+    def turn(self, text: str) -> int:
+        """Tokens of an assistant turn."""
+        return len(self._template.encode_turn(text))
+
+    def observation(self, message: str) -> int:
+        """Tokens that an observation appends."""
+        return len(self._template.observation(observation_body(message), closed=False))

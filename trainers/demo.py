@@ -8,6 +8,7 @@ measures.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -112,7 +113,10 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
             tokenizer, template, model = _new_model(game, expert, config)
             game.start(tokenizer, template)
             engine = TransformersEngine(
-                model, slots=game.envs.num_envs, max_context=TinySize().context, seed=config.seed
+                copy.deepcopy(model),
+                slots=game.envs.num_envs,
+                max_context=TinySize().context,
+                seed=config.seed,
             )
             stages = [_evaluate("untrained", game, engine, config, run, track)]
 
@@ -132,3 +136,228 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
     console.print(_table(stages, config))
     console.print(f"Trajectories, metrics and checkpoint: {config.out}")
     return stages
+
+
+# ---- the game -------------------------------------------------------------------------
+
+
+class _Game:
+    """The webs, their questions, and the envs to play them in."""
+
+    def __init__(self, recipes: Sequence[WorldRecipe], config: DemoConfig) -> None:
+        self.recipes = list(recipes)
+        parts = split(self.recipes)
+        rng = random.Random(f"demo-{config.seed}")
+        self.train: list[Task] = rng.sample(parts["train"], len(parts["train"]))
+        self.held_out: list[Task] = rng.sample(parts[config.part], config.questions)
+        self.tools = OfflineTools(self.recipes, results=1, fields=("url",), evidence_words=8)
+        self.rules = Rules(system_prompt="", max_turns=8)
+        self.envs: VectorEnv = gymnasium.make_vec(
+            ENV_ID, num_envs=64, tasks=self.train, tools=self.tools, rules=self.rules
+        )
+        self.template: ChatTemplate
+
+    @classmethod
+    def of(cls, config: DemoConfig) -> _Game:
+        return cls([WorldRecipe(1000 * config.seed + n) for n in range(config.worlds)], config)
+
+    def start(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+        self.tokenizer, self.template = tokenizer, template
+
+    def sampling(self, temperature: float) -> Sampling:
+        return Sampling(TURN_TOKENS, temperature=temperature, stop_ids=self.template.stop_ids)
+
+    def play(
+        self,
+        engine: TransformersEngine,
+        tasks: Sequence[Task],
+        temperature: float,
+        label: dict[str, Any],
+        on_turns: Callable[[int, int], None],
+    ) -> list[Trajectory]:
+        return rollout_vector(
+            self.envs, engine, self.template, tasks, self.sampling(temperature), label, on_turns
+        )
+
+
+# ---- phases ---------------------------------------------------------------------------
+
+Track = Callable[[str, float], Callable[[float, str], None]]
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Track]:
+    """Bars: ``track(name, total)`` gives ``update(done, note)``."""
+    columns = (
+        TextColumn("{task.description:<28}"),
+        BarColumn(bar_width=30),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console) as progress:
+
+        def track(name: str, total: float) -> Callable[[float, str], None]:
+            bar = progress.add_task(name, total=total, note="")
+
+            def update(done: float, note: str = "") -> None:
+                progress.update(bar, completed=done, note=note)
+
+            return update
+
+        yield track
+
+
+def _expert_trajectories(game: _Game, config: DemoConfig, track: Track) -> list[Trajectory]:
+    rng = random.Random(f"expert-{config.seed}")
+    tasks = rng.choices(game.train, k=config.expert_episodes)
+    worlds = {recipe.name: recipe.build() for recipe in game.recipes}
+    update = track("expert plays", len(tasks))
+    found = rollout_agents(
+        game.envs,
+        lambda task: Expert(task, worlds[str(task.world)], rng, Noise()),
+        tasks,
+        {"agent": "expert", "seed": config.seed},
+        lambda over, playing: update(over, ""),
+    )
+    figures = evaluate(found)
+    update(len(tasks), f"success {figures.success:.0%}, {figures.turns:.1f} turns")
+    return found
+
+
+def _new_model(
+    game: _Game, expert: Sequence[Trajectory], config: DemoConfig
+) -> tuple[Tokenizer, ChatTemplate, PreTrainedModel]:
+    texts = [
+        text
+        for item in expert[:500]
+        for turn in item.turns
+        for text in (turn.text, turn.observation or "")
+    ]
+    questions = [item.task.question for item in expert[:500]]
+    tokenizer = build_tokenizer([*questions, *texts], game.recipes[0].build().kinds)
+    template = ChatTemplate(tokenizer, QWEN3_THINKING, {"eos_token": IM_END})
+    return tokenizer, template, build_model(tokenizer, config.seed)
+
+
+def _warm_up(
+    model: PreTrainedModel, tokenizer: Tokenizer, config: DemoConfig, run: RunFolder, track: Track
+) -> None:
+    update = track("learns to copy", config.copy.accuracy)
+
+    def on_step(step: int, accuracy: float) -> None:
+        update(accuracy, f"step {step}, accuracy {accuracy:.0%}")
+        run.log("copy", step, {"accuracy": accuracy})
+
+    warm_up_copying(model, tokenizer.get_vocab_size(), config.copy, on_step)
+
+
+def _clone(
+    model: PreTrainedModel,
+    expert: Sequence[Trajectory],
+    template: ChatTemplate,
+    config: DemoConfig,
+    run: RunFolder,
+    track: Track,
+) -> None:
+    transcripts = [transcribe(trajectory, template) for trajectory in expert]
+    rows = [Row(transcript.ids, transcript.mask()) for transcript in transcripts]
+    update = track("SFT on the expert", 1.0)
+
+    def on_step(step: SFTStep) -> None:
+        update(step.step / step.steps, f"step {step.step}/{step.steps}, loss {step.loss:.3f}")
+        run.log("sft", step.step, {"loss": step.loss, "learning_rate": step.learning_rate})
+
+    train_sft(model, rows, SFTConfig(epochs=config.sft_epochs, seed=config.seed), on_step)
+
+
+def _reinforce(
+    model: PreTrainedModel,
+    engine: TransformersEngine,
+    game: _Game,
+    config: DemoConfig,
+    run: RunFolder,
+    track: Track,
+) -> None:
+    settings = RLConfig(
+        credit=IGPO if config.algorithm == "igpo" else GRPO,
+        steps=config.rl_steps,
+        learning_rate=config.rl_learning_rate,
+        sampling=game.sampling(1.0),
+        seed=config.seed,
+    )
+    update = track(f"{config.algorithm.upper()} on its own rollouts", config.rl_steps)
+
+    def on_step(step: RLStep) -> None:
+        figures = step.metrics
+        update(
+            step.step,
+            f"step {step.step}/{config.rl_steps}, success {figures['success']:.0%}, "
+            f"gain {figures['information_gain']:+.2f}",
+        )
+        run.log("rl", step.step, figures)
+        write_trajectories(run.trajectories / f"rl-{step.step:04d}.parquet", step.trajectories)
+
+    train_rl(model, engine, game.envs, game.template, game.train, settings, on_step)
+
+
+def _evaluate(
+    name: str,
+    game: _Game,
+    engine: TransformersEngine,
+    config: DemoConfig,
+    run: RunFolder,
+    track: Track,
+) -> Stage:
+    update = track(f"evaluation: {name}", 2 * len(game.held_out))
+    figures = []
+    for way, temperature in (("sampled", 1.0), ("greedy", 0.0)):
+        done = len(game.held_out) * len(figures)
+        label = {"agent": name, "way": way, "seed": config.seed}
+        found = game.play(
+            engine,
+            game.held_out,
+            temperature,
+            label,
+            lambda over, playing, done=done: update(done + over, ""),
+        )
+        write_trajectories(run.trajectories / f"eval-{name.lower()}-{way}.parquet", found)
+        figures.append(evaluate(found))
+    stage = Stage(name, *figures)
+    update(
+        2 * len(game.held_out),
+        f"success {stage.sampled.success:.0%} sampled, {stage.greedy.success:.0%} greedy",
+    )
+    run.log(
+        "evaluation",
+        int(engine.weight_version),
+        {
+            f"{way}_{key}": value
+            for way, item in (("sampled", stage.sampled), ("greedy", stage.greedy))
+            for key, value in (
+                ("success", item.success),
+                ("standard_error", item.standard_error),
+                ("well_formed", item.well_formed),
+                ("turns", item.turns),
+            )
+        },
+    )
+    return stage
+
+
+def _table(stages: Sequence[Stage], config: DemoConfig) -> Table:
+    table = Table(title=f"{config.questions} held-out questions, seed {config.seed}")
+    table.add_column("agent")
+    for column in ("success, sampled", "success, greedy", "well formed", "turns", "visit ratio"):
+        table.add_column(column, justify="right")
+    for stage in stages:
+        ratio = stage.sampled.visit_ratio
+        table.add_row(
+            stage.name,
+            f"{stage.sampled.success:.3f} ± {stage.sampled.standard_error:.3f}",
+            f"{stage.greedy.success:.3f} ± {stage.greedy.standard_error:.3f}",
+            f"{stage.sampled.well_formed:.1%}",
+            f"{stage.sampled.turns:.2f}",
+            "–" if ratio != ratio else f"{ratio:.1%}",
+        )
+    return table

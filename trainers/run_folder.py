@@ -35,9 +35,9 @@ class RunFolder:
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
             raise SettingError(f"{self.path} is a file; name a folder for the run")
-        if self.path.is_dir() and any(self.path.iterdir()):
-            if not (self.path / "config.json").exists():
-                raise SettingError(f"{self.path} holds other files and no run; name another folder")
+        foreign = self.path.is_dir() and not (self.path / "config.json").exists()
+        if foreign and any(self.path.iterdir()):
+            raise SettingError(f"{self.path} holds other files and no run; name another folder")
         self.path.mkdir(parents=True, exist_ok=True)
         document = {"config": _plain(config), "versions": _versions()}
         write_text(self.path / "config.json", json.dumps(document, indent=2) + "\n")

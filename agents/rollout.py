@@ -17,6 +17,7 @@ from drv_env import background
 from drv_env.episode import Episode
 from drv_env.errors import DrvError, EngineError, SettingError
 from drv_env.rewards.records import TurnReward
+from drv_env.spaces import SampledText
 from drv_env.tasks import Task
 from drv_env.vector import DeepResearchVectorEnv
 from replay.template import ChatTemplate
@@ -85,7 +86,8 @@ def rollout_vector(
                     completion.weight_version,
                     completion.finish,
                 )
-                turns[index] = template.completion_text(completion.ids)
+                text = template.completion_text(completion.ids)
+                turns[index] = SampledText(text, len(completion.ids))
             return turns
 
         return [

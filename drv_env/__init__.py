@@ -16,7 +16,7 @@ from drv_env.errors import (
     ToolError,
 )
 from drv_env.rewards.records import TurnReward
-from drv_env.spaces import TextSpace
+from drv_env.spaces import SampledText, TextSpace
 from drv_env.tasks import Task
 from drv_env.vector import DeepResearchVectorEnv
 from drv_env.wrappers import FormatPenalty, InformationGainReward
@@ -41,6 +41,7 @@ __all__ = [
     "InformationGainReward",
     "JudgeError",
     "Rules",
+    "SampledText",
     "SettingError",
     "Task",
     "TaskDataError",

@@ -81,13 +81,20 @@ class Game:
     def play_now(self, episode: Episode, text: str) -> Played:
         """:meth:`play` from synchronous code."""
         if getattr(self.tools, "instant", False):
-            return play_turn_at_once(episode, text, self.tools, self.outcome)
+            return play_turn_at_once(
+                episode, text, self.tools, self.outcome, tokens=getattr(text, "tokens", None)
+            )
         return background.run(self.play(episode, text))
 
     async def play(self, episode: Episode, text: str) -> Played:
-        """Play one turn of ``episode``."""
+        """Play one turn of ``episode``; a :class:`~drv_env.spaces.SampledText` is counted."""
         return await play_turn(
-            episode, text, self.tools, self.outcome, tool_timeout=self.tool_timeout
+            episode,
+            text,
+            self.tools,
+            self.outcome,
+            tokens=getattr(text, "tokens", None),
+            tool_timeout=self.tool_timeout,
         )
 
 

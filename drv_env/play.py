@@ -71,12 +71,14 @@ async def play_turn(
     return _seen(episode, step)
 
 
-def play_turn_at_once(episode: Episode, text: str, tools: Tools, outcome: Outcome) -> Played:
+def play_turn_at_once(
+    episode: Episode, text: str, tools: Tools, outcome: Outcome, *, tokens: int | None = None
+) -> Played:
     """:func:`play_turn` on the caller's thread, for tools whose ``instant`` is True.
 
     An answer is still scored on the background loop: an outcome may wait.
     """
-    step = episode.take(text)
+    step = episode.take(text, tokens)
     if isinstance(step, Call):
         step = episode.give(_at_once(run_call(tools, step, None)))
     if isinstance(step, Closed):

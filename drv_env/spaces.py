@@ -81,6 +81,31 @@ class TextSpace(Space[str]):
         return f"TextSpace(max_length={self.max_length})"
 
 
+class SampledText(str):
+    """A turn that knows how many tokens it was sampled as.
+
+    An ordinary string to everyone else.  Envs count a context budget with it, where a
+    counter would have to encode the text again and might find another number.
+
+    Attributes:
+        tokens: how many, the end-of-turn token included.
+
+    Example:
+        >>> SampledText("<think>…", 3).tokens
+        3
+    """
+
+    tokens: int
+
+    def __new__(cls, text: str, tokens: int) -> SampledText:
+        made = super().__new__(cls, text)
+        made.tokens = tokens
+        return made
+
+    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]
+        return str(self), self.tokens
+
+
 def _random_text(rng: np.random.Generator) -> str:
     length = int(rng.integers(0, _SAMPLE_CHARS + 1))
     picks = rng.integers(0, len(_RANGES), length)

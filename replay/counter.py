@@ -12,8 +12,9 @@ from replay.template import ChatTemplate
 class TemplateCounter:
     """Counts as transcripts of ``template`` would, for ``drv_env``'s context budget.
 
-    It does not see what was sampled: a turn is counted as its text encodes, and an
-    observation as if the turn had not sampled its own end (a token more at most).
+    It does not see what was sampled: a turn whose caller doesn't say how many tokens it
+    has is counted as its text encodes, and an observation as if the turn had not sampled
+    its own end (a token more at most).
     """
 
     def __init__(self, template: ChatTemplate) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from drv_env.errors import SettingError
 from drv_env.protocol import END_RESPONSE, END_THINK, RESPONSE, THINK
 
-Render = Callable[[Sequence[dict[str, str]]], str]
-"""Messages to text, generation prompt included."""
+Render = Callable[..., str]
+"""``render(messages, generate=True)``: messages to text, with a generation prompt or not."""
 
 _LENGTHS = (1, 2, 3, 5)
 _ADVICE = (
@@ -29,6 +29,7 @@ class Scaffold:
     """The template's text around one turn.
 
     Attributes:
+        closing: what stands behind an assistant's reply when nothing follows it.
         turn_end: from an assistant's reply to the next user message's content.
         turn_start: from a user message's content to where the assistant's turn begins:
             the generation prompt.
@@ -37,6 +38,7 @@ class Scaffold:
         opens_think: whether that part leaves a ``<think>`` open.
     """
 
+    closing: str
     turn_end: str
     turn_start: str
     generation_prefix: str
@@ -84,7 +86,10 @@ def learn_scaffold(render: Render, name: str) -> Scaffold:
             f"writes {header!r} in front of a past one; {_ADVICE}"
         )
     prefix = turn_start[len(header) :]
-    return Scaffold(turn_end, turn_start, prefix, prefix.rfind(THINK) > prefix.rfind(END_THINK))
+    messages, marks = _probe(1, with_system=False)
+    closing = render(messages[:-1], generate=False).partition(marks[-2])[2]
+    opens_think = prefix.rfind(THINK) > prefix.rfind(END_THINK)
+    return Scaffold(closing, turn_end, turn_start, prefix, opens_think)
 
 
 def _shape(render: Render, name: str, turns: int, with_system: bool) -> tuple[str, str, str]:

@@ -120,8 +120,8 @@ class ChatTemplate:
             variables=variables,
         )
 
-    def render(self, messages: Messages) -> str:
-        """The template's text for messages, generation prompt included.
+    def render(self, messages: Messages, generate: bool = True) -> str:
+        """The template's text for messages, with the generation prompt or without.
 
         Raises:
             SettingError: when the template refuses the messages.
@@ -131,7 +131,7 @@ class ChatTemplate:
                 messages=[dict(message) for message in messages],
                 tools=self._variables.get("tools"),
                 documents=None,
-                add_generation_prompt=True,
+                add_generation_prompt=generate,
                 **{key: value for key, value in self._variables.items() if key != "tools"},
             )
         except (jinja2.TemplateError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -223,11 +223,12 @@ class ChatTemplate:
     def _split_turn_end(self) -> tuple[int, list[Piece], list[Piece]]:
         """The end-of-turn token, the pieces up to and with it, and the rest."""
         pieces = self.pieces.split(self.scaffold.turn_end)
-        for index, piece in enumerate(pieces):
-            if isinstance(piece, int):
+        closing = self.pieces.split(self.scaffold.closing)
+        for index, (piece, alone) in enumerate(zip(pieces, closing, strict=False)):
+            if isinstance(piece, int) and piece == alone:
                 return piece, pieces[: index + 1], pieces[index + 1 :]
         raise SettingError(
-            f"{self.name} ends an assistant's message with {self.scaffold.turn_end!r}, which "
+            f"{self.name} ends an assistant's message with {self.scaffold.closing!r}, which "
             "holds no added token of this tokenizer, so a model can't say that its turn is over; "
             "add the token to the tokenizer or use another template"
         )

@@ -9,10 +9,12 @@ measures.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from drv_env.tasks import Task
 from drv_env.tools.offline import OfflineTools
 from drv_env.worlds import Expert, Noise, WorldRecipe, split
 from replay.chat_templates import QWEN3_THINKING
+from replay.counter import TemplateCounter
 from replay.sft_rows import transcribe
 from replay.store import write_trajectories
 from replay.template import ChatTemplate
@@ -49,6 +52,8 @@ from trainers.warmup import CopyConfig, warm_up_copying
 
 TURN_TOKENS = 48
 """The most tokens of one turn; the expert's longest has 24."""
+PARALLEL = 64
+"""Episodes at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +119,7 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
             game.start(tokenizer, template)
             engine = TransformersEngine(
                 copy.deepcopy(model),
-                slots=game.envs.num_envs,
+                slots=PARALLEL,
                 max_context=TinySize().context,
                 seed=config.seed,
             )
@@ -152,9 +157,8 @@ class _Game:
         self.held_out: list[Task] = rng.sample(parts[config.part], config.questions)
         self.tools = OfflineTools(self.recipes, results=1, fields=("url",), evidence_words=8)
         self.rules = Rules(system_prompt="", max_turns=8)
-        self.envs: VectorEnv = gymnasium.make_vec(
-            ENV_ID, num_envs=64, tasks=self.train, tools=self.tools, rules=self.rules
-        )
+        self.expert_envs = self._envs(self.rules)
+        self.envs: VectorEnv
         self.template: ChatTemplate
 
     @classmethod
@@ -163,6 +167,20 @@ class _Game:
 
     def start(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         self.tokenizer, self.template = tokenizer, template
+        bounded = dataclasses.replace(
+            self.rules, max_context=TinySize().context, max_turn_tokens=TURN_TOKENS
+        )
+        self.envs = self._envs(bounded, TemplateCounter(template))
+
+    def _envs(self, rules: Rules, counter: TemplateCounter | None = None) -> VectorEnv:
+        return gymnasium.make_vec(
+            ENV_ID,
+            num_envs=PARALLEL,
+            tasks=self.train,
+            tools=self.tools,
+            rules=rules,
+            counter=counter,
+        )
 
     def sampling(self, temperature: float) -> Sampling:
         return Sampling(TURN_TOKENS, temperature=temperature, stop_ids=self.template.stop_ids)
@@ -214,7 +232,7 @@ def _expert_trajectories(game: _Game, config: DemoConfig, track: Track) -> list[
     worlds = {recipe.name: recipe.build() for recipe in game.recipes}
     update = track("expert plays", len(tasks))
     found = rollout_agents(
-        game.envs,
+        game.expert_envs,
         lambda task: Expert(task, worlds[str(task.world)], rng, Noise()),
         tasks,
         {"agent": "expert", "seed": config.seed},
@@ -310,7 +328,7 @@ def _evaluate(
     track: Track,
 ) -> Stage:
     update = track(f"evaluation: {name}", 2 * len(game.held_out))
-    figures = []
+    figures: list[Evaluation] = []
     for way, temperature in (("sampled", 1.0), ("greedy", 0.0)):
         done = len(game.held_out) * len(figures)
         label = {"agent": name, "way": way, "seed": config.seed}
@@ -319,7 +337,7 @@ def _evaluate(
             game.held_out,
             temperature,
             label,
-            lambda over, playing, done=done: update(done + over, ""),
+            partial(_count, update, done),
         )
         write_trajectories(run.trajectories / f"eval-{name.lower()}-{way}.parquet", found)
         figures.append(evaluate(found))
@@ -343,6 +361,10 @@ def _evaluate(
         },
     )
     return stage
+
+
+def _count(update: Callable[[float, str], None], before: int, over: int, playing: int) -> None:
+    update(before + over, "")
 
 
 def _table(stages: Sequence[Stage], config: DemoConfig) -> Table:

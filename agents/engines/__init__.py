@@ -1,0 +1,8 @@
+"""Engines: one async interface to a model, on token ids.
+
+Importing this package imports no torch; each engine's own module brings what it needs.
+"""
+
+from agents.engines.base import Completion, Engine, Ids, Sampling, Spans, WeightSource
+
+__all__ = ["Completion", "Engine", "Ids", "Sampling", "Spans", "WeightSource"]

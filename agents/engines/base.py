@@ -1,0 +1,143 @@
+"""What an engine is: purely token ids in, token ids and log-probs out.
+
+An engine knows no text, no templates, no episodes and no sessions: it finds what it has
+already computed of an episode by the longest prefix of ids.  All its methods are
+coroutines of any event loop; cancelling one frees what it held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drv_env.errors import SettingError
+
+Ids = Sequence[int] | NDArray[np.integer[Any]]
+"""Token ids in a row."""
+
+Spans = Sequence[tuple[int, int]]
+"""``(start, stop)`` pairs of positions, stop exclusive."""
+
+WeightSource = Mapping[str, Any] | str | Path | Any
+"""A state dict, a torch module, or the path of a safetensors file or folder."""
+
+Finish = Literal["stop", "length", "aborted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How one completion is sampled.
+
+    Attributes:
+        max_tokens: at most this many ids, the stop id included; at least 1.
+        temperature: divides the logits; 0 takes the most likely id each time.
+        top_p: keep the most likely ids whose probabilities sum to this; in (0, 1].
+        top_k: keep this many most likely ids; 0 keeps all.
+        stop_ids: sampling one of these ends the completion.
+        seed: None takes the engine's own randomness, numbered by request.  A number
+            fixes this request's randomness whatever else the engine does.
+
+    Raises:
+        SettingError: when a value is out of range.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop_ids: tuple[int, ...] = ()
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise SettingError(f"max_tokens must be at least 1, not {self.max_tokens}")
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise SettingError(f"temperature must be 0 or more, not {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise SettingError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+        if self.top_k < 0:
+            raise SettingError(f"top_k must be 0 (off) or more, not {self.top_k}")
+        if self.seed is not None and self.seed < 0:
+            raise SettingError(f"seed must be 0 or more, not {self.seed}")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What was sampled.
+
+    Attributes:
+        ids: int32 (length,), the stop id included where one was sampled.
+        log_probs: float32 (length,), *raw*: of each id under the softmax of the unscaled
+            logits, whatever temperature, top_p and top_k it was sampled with.  The same
+            number :meth:`Engine.score` gives.
+        finish: ``stop`` (a stop id), ``length`` (max_tokens, or the engine's context is
+            full) or ``aborted`` (the engine ended it early).
+        weight_version: of the weights that sampled it, all of it.
+    """
+
+    ids: NDArray[np.int32]
+    log_probs: NDArray[np.float32]
+    finish: Finish
+    weight_version: int
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """One model, many requests at once.
+
+    Every method raises :class:`drv_env.errors.EngineError` when the engine is closed or
+    lost, or refuses the request.
+    """
+
+    @property
+    def weight_version(self) -> int:
+        """0 at first; one more for each :meth:`update_weights`."""
+        ...
+
+    async def generate(self, ids: Ids, sampling: Sampling) -> Completion:
+        """Sample what comes after ``ids`` (at least one)."""
+        ...
+
+    async def score(self, ids: Ids, spans: Spans) -> list[NDArray[np.float32]]:
+        """Raw log-probs of ids given all ids before them.
+
+        Args:
+            ids: the whole sequence.
+            spans: which ids; every ``start`` is at least 1, since the first id has
+                nothing before it.
+
+        Returns:
+            float32 (stop - start,) for each span.
+        """
+        ...
+
+    async def update_weights(self, source: WeightSource) -> int:
+        """Take new weights and forget what was computed with the old ones.
+
+        Requests submitted before it are finished first, with the old weights.
+
+        Returns:
+            the new weight version.
+        """
+        ...
+
+    async def pause(self) -> None:
+        """Begin no more requests; return when none is being worked on.
+
+        Requests that come or wait meanwhile are kept until :meth:`resume`.
+        """
+        ...
+
+    async def resume(self) -> None:
+        """Undo :meth:`pause`."""
+        ...
+
+    async def close(self) -> None:
+        """Refuse what is pending and free everything; may be called twice."""
+        ...

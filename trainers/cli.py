@@ -6,8 +6,9 @@ Nothing heavy is imported before a subcommand runs, so that help comes at once.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,15 +28,15 @@ class Demo:
     """Folder for trajectories, metrics and checkpoint."""
     algorithm: Literal["igpo", "grpo"] = "igpo"
     """The published method, or its baseline without information gain."""
-    rl_steps: int = 40
-    """Rollout batches of 8 questions × 8 rollouts."""
     expert_episodes: int = 2400
     """Trajectories of the expert to clone."""
+    rl_steps: int = 40
+    """Rollout batches of 8 questions × 8 rollouts."""
     questions: int = 192
     """Held-out questions of each evaluation."""
 
     def run(self) -> None:
-        """Run it."""
+        """Run the demo."""
         from trainers.demo import DemoConfig, run_demo
 
         run_demo(
@@ -43,17 +44,53 @@ class Demo:
                 seed=self.seed,
                 out=self.out,
                 algorithm=self.algorithm,
-                rl_steps=self.rl_steps,
                 expert_episodes=self.expert_episodes,
+                rl_steps=self.rl_steps,
                 questions=self.questions,
             )
         )
 
 
-Command = Annotated[Demo, tyro.conf.subcommand("demo", description=Demo.__doc__)]
+@dataclass(frozen=True)
+class Version:
+    """Print the version of drv-env."""
+
+    def run(self) -> None:
+        """Print it."""
+        sys.stdout.write(metadata.version("drv-env") + "\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run ``drv``; exits with 1 on an error that the user can mend, 130 on Ctrl-C."""
-    command = tyro.extras.subcommand_cli_from_dict({"demo": Demo}, args=arguments)
-    del command
+Command = (
+    Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Version, tyro.conf.subcommand("version")]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``drv``.
+
+    Returns:
+        0, or 1 after an error that the user can mend (one line on standard error), or 130
+        after Ctrl-C.
+    """
+    description = "Deep-research agents: their environment and their training."
+    command = tyro.cli(Command, prog="drv", description=description, args=arguments)  # type: ignore[call-overload]
+    return _guarded(command.run)
+
+
+def _guarded(work: Callable[[], None]) -> int:
+    from drv_env.errors import DrvError
+
+    try:
+        work()
+    except KeyboardInterrupt:
+        sys.stderr.write("\nStopped.\n")
+        return 130
+    except DrvError as error:
+        sys.stderr.write(f"drv: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -22,6 +22,7 @@ import gymnasium
 
 import drv_env
 from drv_env.env import DeepResearchEnv
+from drv_env.play import play_turn
 from drv_env.protocol import Search, render_turn
 from drv_env.testing import FakeTools
 
@@ -34,7 +35,7 @@ class AsyncioRunEnv(DeepResearchEnv):
     """The same env with a new event loop for every step."""
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        asyncio.run(self.game.play(self.episode, action))
+        asyncio.run(play_turn(self.episode, action, self.game.tools, self.game.outcome))
         return "", 0.0, False, self.episode.ending is not None, {}
 
 

@@ -144,7 +144,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         episode = self.episode
         if episode.ending is not None:
             raise gymnasium.error.ResetNeeded(f"the episode is over ({episode.ending})")
-        played = self.game.play_now(episode, action)
+        (played,) = self.game.play([(episode, action)])
         return (
             observation_text(played),
             step_reward(played),

@@ -6,14 +6,16 @@ plays their turns, and knows nothing of Gymnasium.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from drv_env import background
-from drv_env.episode import ContextCounter, Ending, Episode, Rules
+from drv_env.episode import Closed, ContextCounter, Ending, Episode, Observation, Rules
 from drv_env.errors import SettingError
-from drv_env.play import Outcome, Played, play_turn, play_turn_at_once
+from drv_env.play import Outcome, Played, advance_at_once, play_turn, seen, settle
 from drv_env.rewards.outcome import exact_match
+from drv_env.spaces import SampledText
 from drv_env.tasks import Task, task_from, tasks_from
 from drv_env.tools.base import Clock, Tools
 
@@ -78,24 +80,48 @@ class Game:
         """A new episode of ``task``."""
         return Episode(task, self.rules, self.counter, self.clock)
 
-    def play_now(self, episode: Episode, text: str) -> Played:
-        """:meth:`play` from synchronous code."""
-        if getattr(self.tools, "instant", False):
-            return play_turn_at_once(
-                episode, text, self.tools, self.outcome, tokens=getattr(text, "tokens", None)
-            )
-        return background.run(self.play(episode, text))
+    def play(self, turns: Sequence[tuple[Episode, str]]) -> list[Played]:
+        """Play one turn in each of several episodes, from synchronous code.
 
-    async def play(self, episode: Episode, text: str) -> Played:
-        """Play one turn of ``episode``; a :class:`~drv_env.spaces.SampledText` is counted."""
+        Tool calls, and judges, of all of them run together on the background loop; tools
+        that say they are ``instant`` run on the caller's thread.  A turn that is a
+        :class:`~drv_env.spaces.SampledText` is counted with its own number of tokens.
+        """
+        if not getattr(self.tools, "instant", False):
+            return background.run(_together(self._play(*turn) for turn in turns))
+        steps = [
+            advance_at_once(episode, text, self.tools, _tokens(text)) for episode, text in turns
+        ]
+        if not any(isinstance(step, Closed) for step in steps):
+            return [
+                seen(episode, step)
+                for (episode, _), step in zip(turns, steps, strict=True)
+                if isinstance(step, Observation)
+            ]
+        return background.run(
+            _together(
+                settle(episode, step, self.outcome)
+                for (episode, _), step in zip(turns, steps, strict=True)
+            )
+        )
+
+    async def _play(self, episode: Episode, text: str) -> Played:
         return await play_turn(
             episode,
             text,
             self.tools,
             self.outcome,
-            tokens=getattr(text, "tokens", None),
+            tokens=_tokens(text),
             tool_timeout=self.tool_timeout,
         )
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, Played]]) -> list[Played]:
+    return list(await asyncio.gather(*work))
+
+
+def _tokens(text: str) -> int | None:
+    return text.tokens if isinstance(text, SampledText) else None
 
 
 def opening_info(episode: Episode) -> Info:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from drv_env import background, prompts
+from drv_env import prompts
 from drv_env.episode import Closed, Ending, Episode, Observation
 from drv_env.errors import DrvError, JudgeError, ToolError, boundary
 from drv_env.rewards.records import TurnReward
@@ -66,24 +66,38 @@ async def play_turn(
     step = episode.take(text, tokens)
     if isinstance(step, Call):
         step = episode.give(await run_call(tools, step, tool_timeout))
-    if isinstance(step, Closed):
-        return await _settle(episode, step, outcome)
-    return _seen(episode, step)
+    return await settle(episode, step, outcome)
 
 
-def play_turn_at_once(
-    episode: Episode, text: str, tools: Tools, outcome: Outcome, *, tokens: int | None = None
-) -> Played:
-    """:func:`play_turn` on the caller's thread, for tools whose ``instant`` is True.
+def advance_at_once(
+    episode: Episode, text: str, tools: Tools, tokens: int | None = None
+) -> Observation | Closed:
+    """The first half of :func:`play_turn` without a loop, for tools that are ``instant``.
 
-    An answer is still scored on the background loop: an outcome may wait.
+    :func:`settle` is the other half, and may wait: for a judge.
     """
     step = episode.take(text, tokens)
     if isinstance(step, Call):
         step = episode.give(_at_once(run_call(tools, step, None)))
-    if isinstance(step, Closed):
-        return background.run(_settle(episode, step, outcome))
-    return _seen(episode, step)
+    return step
+
+
+def seen(episode: Episode, observation: Observation) -> Played:
+    """What a turn came to that did not close the episode."""
+    return Played(observation, None, TurnReward(None, episode.turns[-1].well_formed, None))
+
+
+async def settle(episode: Episode, step: Observation | Closed, outcome: Outcome) -> Played:
+    """What a turn came to; an answer is scored here."""
+    if isinstance(step, Observation):
+        return seen(episode, step)
+    score = None
+    if step.ending is not Ending.BROKEN:
+        try:
+            score = await score_answer(outcome, step.answer, episode.task)
+        except DrvError as error:
+            step = episode.break_off(error)
+    return Played(None, step, TurnReward(None, episode.turns[-1].well_formed, score))
 
 
 def _at_once(work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
@@ -94,21 +108,6 @@ def _at_once(work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
         return result
     work.close()
     raise RuntimeError("tools that say they are instant waited for something")
-
-
-def _seen(episode: Episode, observation: Observation | Call) -> Played:
-    assert isinstance(observation, Observation)
-    return Played(observation, None, TurnReward(None, episode.turns[-1].well_formed, None))
-
-
-async def _settle(episode: Episode, closed: Closed, outcome: Outcome) -> Played:
-    score = None
-    if closed.ending is not Ending.BROKEN:
-        try:
-            score = await score_answer(outcome, closed.answer, episode.task)
-        except DrvError as error:
-            closed = episode.break_off(error)
-    return Played(None, closed, TurnReward(None, episode.turns[-1].well_formed, score))
 
 
 async def run_call(tools: Tools, call: Call, tool_timeout: float | None) -> ToolResult:

@@ -6,7 +6,6 @@ fails or hangs until its time-out doesn't touch the others.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -171,11 +170,8 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             self._episodes[index] = fresh
             observations[index] = fresh.task.question
             infos[index] = opening_info(fresh)
-        for index, played in zip(
-            playing,
-            background.run(self._play([(episodes[i], actions[i]) for i in playing])),
-            strict=True,
-        ):
+        turns = [(episodes[index], actions[index]) for index in playing]
+        for index, played in zip(playing, self.game.play(turns), strict=True):
             observations[index] = observation_text(played)
             rewards[index] = step_reward(played)
             infos[index] = turn_info(episodes[index], played)
@@ -193,9 +189,6 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
     def close_extras(self, **kwargs: Any) -> None:
         """Close the tools."""
         background.run(self.game.tools.close())
-
-    async def _play(self, turns: list[tuple[Episode, str]]) -> list[Any]:
-        return await asyncio.gather(*(self.game.play(episode, text) for episode, text in turns))
 
     def _draw(self, index: int) -> Task:
         return self.game.tasks[int(self._rngs[index].integers(len(self.game.tasks)))]

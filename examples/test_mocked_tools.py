@@ -47,7 +47,7 @@ def test_an_outage_breaks_the_episode_and_earns_no_zero(research_env):
     env = research_env(tools=FakeTools({"search": OSError("connection reset")}))
     env.reset(seed=0)
     for _ in range(3):
-        _, reward, _, truncated, info = env.step(SEARCH)
+        *_, truncated, info = env.step(SEARCH)
     assert truncated
     assert info["ending"] == "broken"
     assert info["turn_reward"].outcome is None

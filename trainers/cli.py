@@ -28,8 +28,12 @@ class Demo:
     """Folder for trajectories, metrics and checkpoint."""
     algorithm: Literal["igpo", "grpo"] = "igpo"
     """The published method, or its baseline without information gain."""
-    expert_episodes: int = 2400
+    worlds: int = 16
+    """Webs to train in; they share their names and differ in their facts."""
+    expert_episodes: int = 4800
     """Trajectories of the expert to clone."""
+    copy_steps: int = 1000
+    """The most steps of learning to copy, before cloning."""
     rl_steps: int = 40
     """Rollout batches of 8 questions × 8 rollouts."""
     questions: int = 192
@@ -44,7 +48,9 @@ class Demo:
                 seed=self.seed,
                 out=self.out,
                 algorithm=self.algorithm,
+                worlds=self.worlds,
                 expert_episodes=self.expert_episodes,
+                copy_steps=self.copy_steps,
                 rl_steps=self.rl_steps,
                 questions=self.questions,
             )

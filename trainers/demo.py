@@ -13,7 +13,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,24 +67,27 @@ class DemoConfig:
         worlds: webs to train in; they share their names and differ in their facts.
         expert_episodes: trajectories of the expert to clone.
         sft_epochs: passes over them.
+        copy_steps: the most steps of learning to copy before that.
         rl_steps: rollout batches of 8 questions × 8 rollouts.
         rl_learning_rate: AdamW's.
         questions: held-out questions of each evaluation.
-        threads: threads of torch; 0 takes one for each core, 2 at most.
+        threads: threads of torch.
+        part: which held-out part is evaluated: ``test``, or ``validation`` while settings
+            are being chosen.
     """
 
     seed: int = 0
     out: Path = Path("runs/demo")
     algorithm: str = "igpo"
     worlds: int = 16
-    expert_episodes: int = 2400
+    expert_episodes: int = 4800
+    copy_steps: int = 1000
     sft_epochs: int = 2
     rl_steps: int = 40
     rl_learning_rate: float = 5e-4
     questions: int = 192
     threads: int = 1
     part: str = "test"
-    copy: CopyConfig = field(default_factory=CopyConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,13 +264,14 @@ def _new_model(
 def _warm_up(
     model: PreTrainedModel, tokenizer: Tokenizer, config: DemoConfig, run: RunFolder, track: Track
 ) -> None:
-    update = track("learns to copy", config.copy.accuracy)
+    settings = CopyConfig(max_steps=config.copy_steps, seed=config.seed)
+    update = track("learns to copy", settings.accuracy)
 
     def on_step(step: int, accuracy: float) -> None:
         update(accuracy, f"step {step}, accuracy {accuracy:.0%}")
         run.log("copy", step, {"accuracy": accuracy})
 
-    warm_up_copying(model, tokenizer.get_vocab_size(), config.copy, on_step)
+    warm_up_copying(model, tokenizer.get_vocab_size(), settings, on_step)
 
 
 def _clone(

@@ -1,0 +1,90 @@
+"""The drv command: quick help, one clear line for what a user can mend."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from trainers.cli import main
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from trainers.cli import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit:\n    pass\n"
+        "heavy = {'torch', 'transformers', 'gymnasium', 'pyarrow', 'tantivy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "demo" in done.stdout
+
+
+def test_an_unknown_setting_is_named(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["demo", "--sede", "1"])
+    assert stopped.value.code == 2
+    assert "sede" in capsys.readouterr().err
+
+
+def test_what_a_user_can_mend_is_one_line(tmp_path, capsys):
+    taken = tmp_path / "file"
+    taken.write_text("mine")
+    assert main(["demo", "--out", str(taken)]) == 1
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert "is a file" in lines[0]
+    assert taken.read_text() == "mine"
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path, capsys):
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert main(["demo", "--out", str(tmp_path)]) == 1
+    assert "holds other files" in capsys.readouterr().err
+    assert [item.name for item in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_very_small_demo_runs_whole(tmp_path, capsys):
+    out = tmp_path / "run"
+    arguments = "--expert-episodes 64 --rl-steps 1 --questions 8 --copy-steps 5 --worlds 2"
+    assert main(["demo", "--out", str(out), *arguments.split()]) == 0
+    printed = capsys.readouterr().out
+    for stage in ("untrained", "SFT", "IGPO"):
+        assert stage in printed
+    assert {path.name for path in out.iterdir()} >= {
+        "config.json",
+        "metrics.jsonl",
+        "tensorboard",
+        "trajectories",
+        "checkpoints",
+    }
+    config = json.loads((out / "config.json").read_text())
+    assert config["config"]["demo"]["expert_episodes"] == 64
+    assert config["versions"]["torch"].startswith("2.")
+    phases = {json.loads(line)["phase"] for line in (out / "metrics.jsonl").open()}
+    assert phases == {"copy", "sft", "rl", "evaluation"}
+
+
+def test_its_checkpoint_loads_with_transformers_and_its_template_here(tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from replay.store import read_trajectories
+    from replay.template import ChatTemplate
+
+    out = tmp_path / "run"
+    arguments = "--expert-episodes 32 --rl-steps 1 --questions 4 --copy-steps 2 --worlds 1"
+    assert main(["demo", "--out", str(out), *arguments.split()]) == 0
+    folder = out / "checkpoints" / "final"
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    template = ChatTemplate.from_folder(folder)
+    assert template.opens_think
+    assert model.config.eos_token_id == template.end_of_turn
+    messages = [{"role": "user", "content": "What is X's founder?"}]
+    theirs = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    assert template.prompt(messages).tolist() == theirs
+    (item, *_) = read_trajectories(out / "trajectories" / "rl-0001.parquet")
+    assert item.transcript.turns == len(item.turns)

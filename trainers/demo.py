@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any
 import gymnasium
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel
@@ -210,19 +211,23 @@ Track = Callable[[str, float], Callable[[float, str], None]]
 def _progress(console: Console) -> Iterator[Track]:
     """Bars: ``track(name, total)`` gives ``update(done, note)``."""
     columns = (
-        TextColumn("{task.description:<28}"),
-        BarColumn(bar_width=30),
-        TaskProgressColumn(),
+        TextColumn("{task.description:<24}"),
+        BarColumn(bar_width=12),
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
 
         def track(name: str, total: float) -> Callable[[float, str], None]:
             bar = progress.add_task(name, total=total, note="")
+            started, over = time.monotonic(), False
 
             def update(done: float, note: str = "") -> None:
+                nonlocal over
                 progress.update(bar, completed=done, note=note)
+                if not console.is_terminal and done >= total and note and not over:
+                    over = True  # a log gets one line a phase
+                    console.print(f"{name:<24}{time.monotonic() - started:5.0f} s  {note}")
 
             return update
 
@@ -308,7 +313,7 @@ def _reinforce(
         sampling=game.sampling(1.0),
         seed=config.seed,
     )
-    update = track(f"{config.algorithm.upper()} on its own rollouts", config.rl_steps)
+    update = track(f"{config.algorithm.upper()} on own rollouts", config.rl_steps)
 
     def on_step(step: RLStep) -> None:
         figures = step.metrics
@@ -372,10 +377,13 @@ def _count(update: Callable[[float, str], None], before: int, over: int, playing
 
 
 def _table(stages: Sequence[Stage], config: DemoConfig) -> Table:
-    table = Table(title=f"{config.questions} held-out questions, seed {config.seed}")
+    table = Table(
+        title=f"Success on {config.questions} held-out questions, seed {config.seed}",
+        caption="± standard error; visits: share of visits among tool calls, sampled",
+    )
     table.add_column("agent")
-    for column in ("success, sampled", "success, greedy", "well formed", "turns", "visit ratio"):
-        table.add_column(column, justify="right")
+    for column in ("sampled", "greedy", "well formed", "turns", "visits"):
+        table.add_column(column, justify="right", no_wrap=True)
     for stage in stages:
         ratio = stage.sampled.visit_ratio
         table.add_row(

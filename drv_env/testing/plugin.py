@@ -1,7 +1,7 @@
 """Pytest fixtures, found through the ``pytest11`` entry point.
 
-Imports of the package wait until a fixture is asked for, so that the plugin costs other
-test suites nothing.
+What the fixtures need is imported when one is asked for; other test suites pay for the
+import of ``drv_env`` alone, which is light.
 """
 
 from __future__ import annotations

@@ -138,17 +138,17 @@ class ChatTemplate:
             roles = [message.get("role") for message in messages]
             raise SettingError(f"{self.name} can't render messages {roles}: {error}") from error
 
-    def prompt(self, messages: Messages, trusted_roles: Collection[str] = ()) -> Ids:
+    def prompt(self, messages: Messages, trusted_roles: Collection[str] = ("system",)) -> Ids:
         """Ids of the opening messages and the generation prompt.
 
-        Contents are plain text: what spells a control token in them is ordinary pieces.
-        Hugging Face's ``apply_chat_template`` gives the same ids for contents that spell
-        none.
+        Contents are plain text, except the system prompt's: what spells a control token
+        in them is ordinary pieces.  Hugging Face's ``apply_chat_template`` gives the same
+        ids for contents that spell none.
 
         Args:
             messages: ``role`` and ``content``, both text.
-            trusted_roles: roles whose contents may write control tokens, such as a
-                system message of your own that shows ``<tool_call>`` as the model was
+            trusted_roles: roles whose contents may write control tokens.  The system
+                prompt is the caller's own and shows ``<tool_call>`` as the model was
                 trained to see it.  Never a role whose text comes from elsewhere.
 
         Raises:

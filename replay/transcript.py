@@ -89,7 +89,7 @@ class Transcript:
 
     # ---- growing -------------------------------------------------------------------
 
-    def prompt(self, messages: Messages, trusted_roles: Collection[str] = ()) -> Span:
+    def prompt(self, messages: Messages, trusted_roles: Collection[str] = ("system",)) -> Span:
         """Append the opening messages and the first generation prompt.
 
         Raises:

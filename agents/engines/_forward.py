@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from agents.engines._decode import KNOWN, decode_step
 from drv_env.errors import SettingError
 
 Ints = NDArray[np.int64]
@@ -102,6 +103,7 @@ class Forward:
         self.vocabulary = int(self.head.weight.shape[0])
         self.device = self.head.weight.device
         self.positions: int = int(getattr(self.config, "max_position_embeddings", 0) or 2**31)
+        self._known = self.config.model_type in KNOWN and self.config.hidden_act == "silu"
         parameters = inspect.signature(self.decoder.forward).parameters
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
         self._check()
@@ -145,12 +147,15 @@ class Forward:
         weight = self.decoder.embed_tokens.weight
         mask = torch.zeros(beyond.shape, dtype=weight.dtype, device=self.device)
         mask.masked_fill_(beyond, -torch.inf)
+        view = _View(store, chosen, length, self._tensor(where), taken)
+        if width == 1 and self._known:
+            return decode_step(self.decoder, self._tensor(tokens), position_ids, mask, view)
         out = self.decoder(
             input_ids=self._tensor(tokens),
             attention_mask=mask,
             position_ids=position_ids,
             use_cache=True,
-            **{self._cache_name: _View(store, chosen, length, self._tensor(where), taken)},
+            **{self._cache_name: view},
         )
         hidden: Tensor = out.last_hidden_state
         return hidden
@@ -171,17 +176,19 @@ class Forward:
 
     @torch.inference_mode()
     def _check(self) -> None:
-        """One small pass in two steps must give the model's own logits."""
+        """A few ids, in passes of several and of one, must give the model's own logits."""
         ids = np.arange(6) * 7 % self.vocabulary
         problem = "logits differ from the model's own"
         try:
             own = self.model(input_ids=self._tensor(ids[None])).logits[0].float().log_softmax(-1)
             store = self.store(2, 8)
-            row, none = np.array([1]), np.array([0])
-            first = self(store, row, none, np.array([4]), ids[None, :4])
-            second = self(store, row, np.array([4]), np.array([2]), ids[None, 4:])
-            ours = self.head(torch.cat([first[0], second[0]])).float().log_softmax(-1)
-            exact = own.dtype == self.head.weight.dtype
+            row = np.array([1])
+            parts = []
+            for start, stop in ((0, 2), (2, 3), (3, 5), (5, 6)):
+                at, count = np.array([start]), np.array([stop - start])
+                parts.append(self(store, row, at, count, ids[None, start:stop])[0])
+            ours = self.head(torch.cat(parts)).float().log_softmax(-1)
+            exact = self.head.weight.dtype == torch.float32
             same = torch.allclose(ours, own, atol=1e-3 if exact else 0.2, rtol=0.0)
         except Exception as error:  # noqa: BLE001 (whatever the model does, it can't be driven)
             same, problem = False, f"{type(error).__name__}: {error}"

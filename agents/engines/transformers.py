@@ -104,6 +104,7 @@ class TransformersEngine:
         self._gathering: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         self._lost: str | None = None
         self._closing = False
+        self._cancelled = False
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -186,7 +187,12 @@ class TransformersEngine:
                 self._gathering[loop] = []
                 loop.call_soon(self._hand_over, loop)
             self._gathering[loop].append(job)
-        return await asyncio.wrap_future(job.future)
+        try:
+            return await asyncio.wrap_future(job.future)
+        except asyncio.CancelledError:
+            job.future.cancel()
+            self._cancelled = True  # the worker looks for cancelled requests at its next step
+            raise
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._wake:
@@ -236,8 +242,8 @@ class TransformersEngine:
         with self._wake:
             while not (self._inbox or self._active or self._queue or self._closing):
                 self._wake.wait()
+            self._stop_if_closing()
             jobs, self._inbox = self._inbox, []
-        self._stop_if_closing()
         for job in jobs:
             if not isinstance(job, Pause):
                 target = self._held if self._paused and not isinstance(job, Update) else self._queue
@@ -259,8 +265,10 @@ class TransformersEngine:
 
     def _round(self) -> None:
         """Start what can start, then advance everything in flight by one id."""
-        for request in [r for r in self._active if r.future.cancelled()]:
-            self._leave(request)
+        if self._cancelled:
+            self._cancelled = False
+            for request in [r for r in self._active if r.future.cancelled()]:
+                self._leave(request)
         self._start()
         if self._active:
             self._step()

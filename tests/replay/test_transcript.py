@@ -285,7 +285,7 @@ def test_time_is_linear_in_the_text(any_tokenizer, unit):
         pieces.encode_plain(text)
         return time.process_time() - start
 
-    small, large = seconds(60_000), seconds(480_000)
+    small, large = seconds(40_000), seconds(320_000)
     assert large < 8 * 4 * max(small, 0.01)
 
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from agents.engines._decode import KNOWN, decode_step
 from drv_env.errors import SettingError
 
 Ints = NDArray[np.int64]
@@ -103,7 +102,6 @@ class Forward:
         self.vocabulary = int(self.head.weight.shape[0])
         self.device = self.head.weight.device
         self.positions: int = int(getattr(self.config, "max_position_embeddings", 0) or 2**31)
-        self._known = self.config.model_type in KNOWN and self.config.hidden_act == "silu"
         parameters = inspect.signature(self.decoder.forward).parameters
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
         self._check()
@@ -148,8 +146,6 @@ class Forward:
         mask = torch.zeros(beyond.shape, dtype=weight.dtype, device=self.device)
         mask.masked_fill_(beyond, -torch.inf)
         view = _View(store, chosen, length, self._tensor(where), taken)
-        if width == 1 and self._known:
-            return decode_step(self.decoder, self._tensor(tokens), position_ids, mask, view)
         out = self.decoder(
             input_ids=self._tensor(tokens),
             attention_mask=mask,

@@ -10,6 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -26,8 +27,16 @@ def loop() -> asyncio.AbstractEventLoop:
         if _loop is None or _loop.is_closed() or _owner != os.getpid():
             _loop = asyncio.new_event_loop()
             _owner = os.getpid()
-            threading.Thread(target=_loop.run_forever, name="drv-env-loop", daemon=True).start()
+            threading.Thread(target=_serve, args=(_loop,), name="drv-env-loop", daemon=True).start()
         return _loop
+
+
+def _serve(target: asyncio.AbstractEventLoop) -> None:
+    """Run the loop for good: work that exits ends its own caller, not everybody's loop."""
+    while True:
+        with suppress(KeyboardInterrupt, SystemExit):  # raised at the caller of run()
+            target.run_forever()
+            return
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -248,6 +248,7 @@ class Episode:
         """Context tokens so far; stays 0 without a counter."""
         if counter is not None:
             self.context = counter.opening(self.messages)
+        self._held_back = 2 * rules.max_turn_tokens + max(map(self._size, map(_request, _FORCED)))
         self._check_room()
 
     @property
@@ -381,7 +382,7 @@ class Episode:
 
     def _ask_for_answer(self, turn: Turn, budget: Budget) -> Observation:
         self._forced = budget
-        observation = Observation(prompts.answer_request(budget), ObservationKind.BUDGET)
+        observation = _request(budget)
         return self._append(turn, observation, self._size(observation))
 
     def _append(self, turn: Turn, observation: Observation, size: int) -> Observation:
@@ -409,11 +410,7 @@ class Episode:
         """Whether a tool turn may follow: room for it, the request, and the answer."""
         if self.rules.max_context is None:
             return True
-        return context + self._held_back() <= self.rules.max_context
-
-    def _held_back(self) -> int:
-        request = Observation(prompts.answer_request("context"), ObservationKind.BUDGET)
-        return 2 * self.rules.max_turn_tokens + self._size(request)
+        return context + self._held_back <= self.rules.max_context
 
     def _size(self, observation: Observation) -> int:
         return 0 if self._counter is None else self._counter.observation(observation.message)
@@ -426,9 +423,13 @@ class Episode:
         if not self._fits(self.context):
             raise SettingError(
                 f"max_context={self.rules.max_context} is too small: the opening takes "
-                f"{self.context} tokens and {self._held_back()} are held back for one turn, the "
+                f"{self.context} tokens and {self._held_back} are held back for one turn, the "
                 "request for the answer and the answer; raise it or lower max_turn_tokens"
             )
+
+
+def _request(budget: Budget) -> Observation:
+    return Observation(prompts.answer_request(budget), ObservationKind.BUDGET)
 
 
 def call_key(action: Search | Visit | ToolCall) -> tuple[object, ...]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from drv_env import prompts
@@ -25,6 +27,9 @@ Outcome = Callable[[str, Task], float | Awaitable[float]]
 
 MAX_OBSERVATION_CHARS = 4_000_000
 """A tool that returns more than this has failed; nothing is cut silently."""
+
+MAX_REASON_CHARS = 1_000
+"""Of an error's text, what the agent is shown; ``data["reason"]`` of the result has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,9 @@ async def run_call(tools: Tools, call: Call, tool_timeout: float | None) -> Tool
             result = await _bounded(tools.call(call), tool_timeout)
         if not isinstance(result, ToolResult):
             raise ToolError(f"it returned {type(result).__name__} in place of a ToolResult")
+        if not isinstance(result.text, str) or not isinstance(result.status, Status):
+            kinds = f"{type(result.text).__name__}, {type(result.status).__name__}"
+            raise ToolError(f"its result has, in place of a text and a Status: {kinds}")
         if len(result.text) > MAX_OBSERVATION_CHARS:
             size = len(result.text)
             raise ToolError(f"its output of {size} characters is over {MAX_OBSERVATION_CHARS}")
@@ -139,12 +147,25 @@ async def _bounded(work: Awaitable[ToolResult], seconds: float | None) -> ToolRe
     if seconds is None:
         return await work
     try:
-        async with asyncio.timeout(seconds) as limit:
-            return await work
+        with _own_cancellation(ToolError):
+            async with asyncio.timeout(seconds) as limit:
+                return await work
     except TimeoutError:
         if limit.expired():
             raise ToolError(f"no reply within {seconds:g} seconds") from None
         raise
+
+
+@contextmanager
+def _own_cancellation(kind: type[DrvError]) -> Iterator[None]:
+    """A far side that cancels its own work has failed; nobody has cancelled ours."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise kind("it cancelled its own work") from None
 
 
 async def score_answer(outcome: Outcome, answer: str | None, task: Task) -> float:
@@ -158,14 +179,14 @@ async def score_answer(outcome: Outcome, answer: str | None, task: Task) -> floa
     with boundary(JudgeError, "outcome"):
         score: Any = outcome(answer, task)
         if inspect.isawaitable(score):
-            score = await score
-    if isinstance(score, bool):
-        score = float(score)
-    if not isinstance(score, int | float) or not 0.0 <= score <= 1.0:
+            with _own_cancellation(JudgeError):
+                score = await score
+    if not isinstance(score, Real) or not 0.0 <= float(score) <= 1.0:
         raise JudgeError(f"the outcome must be a number in [0, 1], got {score!r:.100}")
     return float(score)
 
 
 def _failure(call: Call, reason: str) -> ToolResult:
-    text = prompts.failed_call(call.name, reason)
+    shown = reason if len(reason) <= MAX_REASON_CHARS else reason[:MAX_REASON_CHARS] + " …"
+    text = prompts.failed_call(call.name, shown)
     return ToolResult(text, Status.FAILED, data={"reason": reason})

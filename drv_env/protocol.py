@@ -197,7 +197,7 @@ def observation_body(message: str) -> str:
         ValueError: when the message is not such a message.
     """
     head, tail = f"{RESPONSE}\n", f"\n{END_RESPONSE}"
-    if not (message.startswith(head) and message.endswith(tail)):
+    if not (message.startswith(head) and message.endswith(tail, len(head))):
         raise ValueError(f"not an observation message: {message[:80]!r}")
     return message[len(head) : len(message) - len(tail)]
 
@@ -382,16 +382,43 @@ _KEPT = {"search": ("query",), "visit": ("url", "goal"), "PythonInterpreter": ("
 """Arguments that are kept of the tools the release knows; others keep all of theirs."""
 
 
+_DEEPEST = 64
+_WIDEST = 4_096
+
+
 def _parse(body: str) -> Any:
-    """JSON or JSON5, or None where it is neither."""
+    """JSON or JSON5, or None where it is neither, or monstrous."""
     try:
-        return json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
-        pass  # JSON5 is the wider language; it decides
-    try:
-        return pyjson5.decode(body)
-    except (pyjson5.Json5Exception, ValueError, RecursionError):
-        return None
+        # JSON5 is the wider language; it decides.
+        try:
+            value = pyjson5.decode(body)
+        except (pyjson5.Json5Exception, ValueError, RecursionError):
+            return None
+    return value if _is_portable(value) else None
+
+
+def _is_portable(value: Any) -> bool:
+    """Whether a value can be written, compared, copied and pickled like any other.
+
+    Python can do none of these with lists nested some hundreds deep, nor write a whole
+    number of many thousand digits.
+    """
+    level = [value]
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+            elif isinstance(item, int) and item.bit_length() > _WIDEST:
+                return False
+        if not inner:
+            return True
+        level = inner
+    return False
 
 
 def _code_call(body: str) -> ToolCall | None:

@@ -35,7 +35,7 @@ class Task:
     answers: tuple[str, ...]
     id: str = ""
     world: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question.strip():
@@ -80,8 +80,12 @@ def task_from(value: Task | Mapping[str, Any] | Sequence[Any]) -> Task:
         answers = known.pop("answers", None)
         if answers is None:
             answers = known.pop("answer", None)
-        task_id, world = str(known.pop("id", "") or ""), known.pop("world", None)
-        metadata = {**dict(known.pop("metadata", None) or {}), **known}
+        task_id, world = known.pop("id", None), known.pop("world", None)
+        metadata = known.pop("metadata", None)
+        if not isinstance(metadata, Mapping | None):
+            raise TaskDataError(f"a task's metadata must be a mapping, got {metadata!r:.200}")
+        metadata = {**(metadata or {}), **known}
+        task_id = "" if task_id is None else str(task_id)
         return Task(question, _alternatives(answers), task_id, world, metadata)  # type: ignore[arg-type]
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
         return Task(value[0], _alternatives(value[1]))
@@ -112,7 +116,7 @@ def tasks_from(values: Iterable[Task | Mapping[str, Any] | Sequence[Any]]) -> li
 def _alternatives(answers: Any) -> tuple[str, ...]:
     if isinstance(answers, str):
         answers = [answers]
-    if not isinstance(answers, Iterable):
+    if not isinstance(answers, Iterable) or isinstance(answers, Mapping):
         raise TaskDataError(f"a task needs a gold answer, got {answers!r}")
     found: list[str] = []
     for answer in answers:

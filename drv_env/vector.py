@@ -155,7 +155,7 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             gymnasium.error.ResetNeeded: before the first reset.
         """
         episodes = self.episodes
-        actions = list(actions)
+        actions = [] if isinstance(actions, str) else list(actions)
         if len(actions) != self.num_envs or not all(isinstance(a, str) for a in actions):
             raise TypeError(f"actions must be {self.num_envs} strings, got {actions!r:.200}")
         observations = [""] * self.num_envs

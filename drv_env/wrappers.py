@@ -7,6 +7,7 @@ penalty alone, whichever wrapper sees it first.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -115,13 +116,13 @@ class FormatPenalty(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs
         penalty: λ, at least 0; 1.0 as published.
 
     Raises:
-        SettingError: when the penalty is negative.
+        SettingError: when the penalty is negative or no number.
     """
 
     def __init__(self, env: gymnasium.Env[str, str], penalty: float = 1.0) -> None:
         RecordConstructorArgs.__init__(self, penalty=penalty)
-        if not penalty >= 0:
-            raise SettingError(f"penalty must be at least 0, got {penalty}")
+        if not 0 <= penalty < math.inf:
+            raise SettingError(f"penalty must be a number of at least 0, got {penalty}")
         super().__init__(env)
         self.penalty = float(penalty)
 

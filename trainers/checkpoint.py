@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 
 def save_model(
@@ -21,7 +24,8 @@ def save_model(
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    model.save_pretrained(temporary)
+    with _without_bars():
+        model.save_pretrained(temporary)
     config = model.config
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -35,3 +39,15 @@ def save_model(
     temporary.rename(folder)
     shutil.rmtree(replaced, ignore_errors=True)
     return folder
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Saving a small model is over before Transformers' progress bar is read."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

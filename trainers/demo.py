@@ -270,10 +270,12 @@ def _warm_up(
     model: PreTrainedModel, tokenizer: Tokenizer, config: DemoConfig, run: RunFolder, track: Track
 ) -> None:
     settings = CopyConfig(max_steps=config.copy_steps, seed=config.seed)
-    update = track("learns to copy", settings.accuracy)
+    update = track("learns to copy", 1.0)
 
     def on_step(step: int, accuracy: float) -> None:
-        update(accuracy, f"step {step}, accuracy {accuracy:.0%}")
+        over = accuracy >= settings.accuracy or step == settings.max_steps
+        done = 1.0 if over else accuracy / settings.accuracy
+        update(done, f"step {step}, accuracy {accuracy:.0%}")
         run.log("copy", step, {"accuracy": accuracy})
 
     warm_up_copying(model, tokenizer.get_vocab_size(), settings, on_step)

@@ -86,6 +86,10 @@ class FakeTools:
         if latency < 0:
             raise SettingError(f"latency must be at least 0 seconds, got {latency}")
         self._script = {} if script is None else script
+        if not callable(self._script):
+            for key, replies in self._script.items():
+                if isinstance(replies, list | tuple) and not replies:
+                    raise SettingError(f"the script has no reply for {key!r}; give one or more")
         self._schemas = tuple(schemas)
         self._latency = latency
         self._clock = clock

@@ -19,3 +19,17 @@ def golden() -> Callable[[str], Any]:
         return json.loads((Path(folder) / name).read_text(encoding="utf-8"))
 
     return read
+
+
+@pytest.fixture(scope="session")
+def cases() -> Callable[[str], list[Any]]:
+    """Reads a file of JSON lines from the folder DRV_CASES names."""
+    folder = os.environ.get("DRV_CASES")
+    if not folder:
+        pytest.skip("DRV_CASES is unset: the collected inputs are not on this machine")
+
+    def read(name: str) -> list[Any]:
+        lines = (Path(folder) / name).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.strip()]
+
+    return read

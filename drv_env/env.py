@@ -54,6 +54,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         counter: counts context tokens, for ``rules.max_context``.
         clock: for ``rules.max_seconds``; the tools' clock by default.
         tool_timeout: seconds after which a call has failed.
+        outcome_timeout: seconds after which an async outcome is lost, and the episode broken.
         render_mode: ``"ansi"`` or None.
 
     Raises:
@@ -84,6 +85,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         counter: ContextCounter | None = None,
         clock: Clock | None = None,
         tool_timeout: float = 60.0,
+        outcome_timeout: float = 300.0,
         render_mode: str | None = None,
     ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
@@ -97,6 +99,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
             counter=counter,
             clock=clock,
             tool_timeout=tool_timeout,
+            outcome_timeout=outcome_timeout,
         )
         self.action_space = TextSpace()
         self.observation_space = TextSpace()

@@ -33,6 +33,7 @@ class Game:
         counter: counts context tokens, for ``rules.max_context``.
         clock: for ``rules.max_seconds``; the tools' clock by default.
         tool_timeout: seconds after which a call has failed.
+        outcome_timeout: seconds after which an async outcome is lost, and the episode broken.
 
     Raises:
         SettingError: for a setting that can't work.
@@ -49,14 +50,16 @@ class Game:
         counter: ContextCounter | None = None,
         clock: Clock | None = None,
         tool_timeout: float = 60.0,
+        outcome_timeout: float = 300.0,
     ) -> None:
         if not isinstance(tools, Tools):
             raise SettingError(
                 "tools must have schemas, clock, call() and close(), "
                 f"got {type(tools).__name__}; see drv_env.tools"
             )
-        if not tool_timeout > 0:
-            raise SettingError(f"tool_timeout must be above 0 seconds, got {tool_timeout}")
+        for name, seconds in (("tool_timeout", tool_timeout), ("outcome_timeout", outcome_timeout)):
+            if not seconds > 0:
+                raise SettingError(f"{name} must be above 0 seconds, got {seconds}")
         self.tasks = tasks_from(tasks)
         self.tools = tools
         self.outcome = outcome
@@ -64,6 +67,7 @@ class Game:
         self.counter = counter
         self.clock = tools.clock if clock is None else clock
         self.tool_timeout = tool_timeout
+        self.outcome_timeout = outcome_timeout
         unknown = {tool.name for tool in self.rules.tools} - {tool.name for tool in tools.schemas}
         if unknown:
             raise SettingError(
@@ -100,7 +104,7 @@ class Game:
             ]
         return background.run(
             _together(
-                settle(episode, step, self.outcome)
+                settle(episode, step, self.outcome, self.outcome_timeout)
                 for (episode, _), step in zip(turns, steps, strict=True)
             )
         )
@@ -113,6 +117,7 @@ class Game:
             self.outcome,
             tokens=_tokens(text),
             tool_timeout=self.tool_timeout,
+            outcome_timeout=self.outcome_timeout,
         )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 from drv_env import prompts
 from drv_env.episode import Closed, Ending, Episode, Observation
@@ -21,6 +21,8 @@ from drv_env.errors import DrvError, JudgeError, ToolError, boundary
 from drv_env.rewards.records import TurnReward
 from drv_env.tasks import Task
 from drv_env.tools.base import Call, Status, ToolResult, Tools
+
+T = TypeVar("T")
 
 Outcome = Callable[[str, Task], float | Awaitable[float]]
 """Scores a final answer in [0, 1]; may be async.  What it raises breaks the episode."""
@@ -55,6 +57,7 @@ async def play_turn(
     *,
     tokens: int | None = None,
     tool_timeout: float = 60.0,
+    outcome_timeout: float = 300.0,
 ) -> Played:
     """Play one assistant turn: read it, run its tool, score its answer.
 
@@ -67,11 +70,12 @@ async def play_turn(
         outcome: scores the final answer.
         tokens: how many tokens were sampled, where known.
         tool_timeout: seconds after which a call has failed.
+        outcome_timeout: seconds after which an async outcome is lost.
     """
     step = episode.take(text, tokens)
     if isinstance(step, Call):
         step = episode.give(await run_call(tools, step, tool_timeout))
-    return await settle(episode, step, outcome)
+    return await settle(episode, step, outcome, outcome_timeout)
 
 
 def advance_at_once(
@@ -92,14 +96,19 @@ def seen(episode: Episode, observation: Observation) -> Played:
     return Played(observation, None, TurnReward(None, episode.turns[-1].well_formed, None))
 
 
-async def settle(episode: Episode, step: Observation | Closed, outcome: Outcome) -> Played:
+async def settle(
+    episode: Episode,
+    step: Observation | Closed,
+    outcome: Outcome,
+    outcome_timeout: float | None = None,
+) -> Played:
     """What a turn came to; an answer is scored here."""
     if isinstance(step, Observation):
         return seen(episode, step)
     score = None
     if step.ending is not Ending.BROKEN:
         try:
-            score = await score_answer(outcome, step.answer, episode.task)
+            score = await score_answer(outcome, step.answer, episode.task, outcome_timeout)
         except DrvError as error:
             step = episode.break_off(error)
     return Played(None, step, TurnReward(None, episode.turns[-1].well_formed, score))
@@ -129,7 +138,7 @@ async def run_call(tools: Tools, call: Call, tool_timeout: float | None) -> Tool
     started = tools.clock()
     try:
         with boundary(ToolError, call.name):
-            result = await _bounded(tools.call(call), tool_timeout)
+            result = await _bounded(tools.call(call), tool_timeout, ToolError)
         if not isinstance(result, ToolResult):
             raise ToolError(f"it returned {type(result).__name__} in place of a ToolResult")
         if not isinstance(result.text, str) or not isinstance(result.status, Status):
@@ -143,16 +152,16 @@ async def run_call(tools: Tools, call: Call, tool_timeout: float | None) -> Tool
     return dataclasses.replace(result, latency=tools.clock() - started)
 
 
-async def _bounded(work: Awaitable[ToolResult], seconds: float | None) -> ToolResult:
+async def _bounded(work: Awaitable[T], seconds: float | None, kind: type[DrvError]) -> T:
     if seconds is None:
         return await work
     try:
-        with _own_cancellation(ToolError):
+        with _own_cancellation(kind):
             async with asyncio.timeout(seconds) as limit:
                 return await work
     except TimeoutError:
         if limit.expired():
-            raise ToolError(f"no reply within {seconds:g} seconds") from None
+            raise kind(f"no reply within {seconds:g} seconds") from None
         raise
 
 
@@ -168,19 +177,27 @@ def _own_cancellation(kind: type[DrvError]) -> Iterator[None]:
         raise kind("it cancelled its own work") from None
 
 
-async def score_answer(outcome: Outcome, answer: str | None, task: Task) -> float:
+async def score_answer(
+    outcome: Outcome, answer: str | None, task: Task, outcome_timeout: float | None = None
+) -> float:
     """The outcome of an answer; 0.0 where none was given.
 
+    Args:
+        outcome: scores it.
+        answer: the answer, or None.
+        task: with the gold answers.
+        outcome_timeout: seconds that an async scorer may take, or None for no bound.
+
     Raises:
-        JudgeError: when the scorer raises, or gives anything but a number in [0, 1].
+        JudgeError: when the scorer raises, takes too long, or gives anything but a number
+            in [0, 1].
     """
     if answer is None:
         return 0.0
     with boundary(JudgeError, "outcome"):
         score: Any = outcome(answer, task)
         if inspect.isawaitable(score):
-            with _own_cancellation(JudgeError):
-                score = await score
+            score = await _bounded(score, outcome_timeout, JudgeError)
     if not isinstance(score, Real) or not 0.0 <= float(score) <= 1.0:
         raise JudgeError(f"the outcome must be a number in [0, 1], got {score!r:.100}")
     return float(score)

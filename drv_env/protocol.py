@@ -140,8 +140,7 @@ def read_turn(text: str, rule: ReadingRule = "default") -> Reading:
         )
     thought, body = split
     thought = thought.strip()
-    answer = _between(body, ANSWER, END_ANSWER)
-    call = _between(body, CALL, END_CALL)
+    answer, call = _blocks(body) if rule == "default" else _blocks_anywhere(body)
     if answer is not None and call is not None:
         complaint = "the turn holds both a <tool_call> and an <answer>; give exactly one"
         return Reading(thought, None, Problem.TWO_KINDS, complaint)
@@ -289,7 +288,7 @@ def _split_released(text: str) -> tuple[str, str] | None:
 
 
 def _split_default(text: str) -> tuple[str, str] | None:
-    """(thought, what follows it); a run of thoughts counts as one thought."""
+    """(thought, what follows it); thoughts before the first block count as one thought."""
     start = text.find(THINK)
     if start < 0:
         end = text.find(END_THINK)
@@ -301,9 +300,10 @@ def _split_default(text: str) -> tuple[str, str] | None:
         return text[start:end], text[end:]
     thoughts = [text[start:end]]
     position = end + len(END_THINK)
+    openings = {tag: _find(text, tag, position) for tag in (CALL, ANSWER)}
     while True:
-        after = _skip_space(text, position)
-        if not text.startswith(THINK, after):
+        after = text.find(THINK, position)
+        if after < 0 or after > min(openings.values()):
             break
         after += len(THINK)
         end = text.find(END_THINK, after)
@@ -314,7 +314,35 @@ def _split_default(text: str) -> tuple[str, str] | None:
             break
         thoughts.append(text[after:end])
         position = end + len(END_THINK)
+        for tag, at in openings.items():
+            if at < position:  # it stood inside the thought
+                openings[tag] = _find(text, tag, position)
     return "\n".join(part.strip() for part in thoughts), text[position:]
+
+
+def _blocks_anywhere(body: str) -> tuple[str | None, str | None]:
+    """(answer, call): the first complete block of each kind, wherever it stands."""
+    return _between(body, ANSWER, END_ANSWER), _between(body, CALL, END_CALL)
+
+
+def _blocks(body: str) -> tuple[str | None, str | None]:
+    """(answer, call), where tags quoted inside the first complete block are its text."""
+    start = _first_block(body, 0)
+    opening, closing, other, end_other = ANSWER, END_ANSWER, CALL, END_CALL
+    if body.startswith(CALL, start):
+        opening, closing, other, end_other = CALL, END_CALL, ANSWER, END_ANSWER
+    first = _between(body[start:], opening, closing)
+    if first is None:
+        return None, None
+    rest = body[:start] + body[start + len(opening) + len(first) + len(closing) :]
+    second = _between(rest, other, end_other)
+    return (first, second) if opening is ANSWER else (second, first)
+
+
+def _find(text: str, tag: str, start: int) -> int:
+    """Where the tag stands next, else the text's end."""
+    at = text.find(tag, start)
+    return len(text) if at < 0 else at
 
 
 def _first_block(text: str, start: int) -> int:

@@ -57,7 +57,8 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
 
     Args:
         num_envs: how many, at least 1.
-        tasks, tools, outcome, rules, counter, clock, tool_timeout: as for
+        tasks, tools, outcome, rules, counter, clock, tool_timeout, outcome_timeout: as
+            for
             :class:`~drv_env.env.DeepResearchEnv`; all sub-environments share them.
         render_mode: ``"ansi"`` or None.
 
@@ -83,6 +84,7 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
         counter: ContextCounter | None = None,
         clock: Clock | None = None,
         tool_timeout: float = 60.0,
+        outcome_timeout: float = 300.0,
         render_mode: str | None = None,
     ) -> None:
         if num_envs < 1:
@@ -99,6 +101,7 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             counter=counter,
             clock=clock,
             tool_timeout=tool_timeout,
+            outcome_timeout=outcome_timeout,
         )
         self.single_action_space = TextSpace()
         self.single_observation_space = TextSpace()

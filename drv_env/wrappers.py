@@ -15,7 +15,7 @@ import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
 from drv_env.episode import Ending
-from drv_env.errors import SettingError
+from drv_env.errors import DrvError, SettingError
 from drv_env.game import Info
 from drv_env.rewards.information_gain import (
     GainKind,
@@ -80,11 +80,20 @@ class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstru
         return observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        """Step, and score the history after a call of one of the tools."""
+        """Step, and score the history after a call of one of the tools.
+
+        A scorer that is lost (it raises a :class:`~drv_env.errors.DrvError`) breaks the
+        episode.  In ``reset``, where nothing has been played yet, its error is raised.
+        """
         observation, reward, terminated, truncated, info = self.env.step(action)
         episode = self.unwrapped.episode  # type: ignore[attr-defined]
         if episode.ending is None and is_scored(episode.turns[-1], self.tools):
-            value = self._value()
+            try:
+                value = self._value()
+            except DrvError as error:
+                episode.break_off(error)
+                broken = {"ending": str(episode.ending), "error": str(error), "penalised": False}
+                return "", 0.0, False, True, {**info, **broken}
             if value is not None:
                 if self._last is not None:
                     found = gain(self._last, value, self.kind)

@@ -50,16 +50,15 @@ class FakeTools:
 
     Args:
         script: what to reply.  A mapping from a tool's name, or from a query or url, to a
-            reply or to a sequence of replies given in turn (the last one repeats); or a
-            function of the call.  A reply is a text, a whole
+            reply or to a sequence of replies given in turn (the last one repeats), the query
+            or url before the tool's name; or a function of the call.  A reply is a text, a whole
             :class:`~drv_env.tools.base.ToolResult`, or an exception to raise.  What is not
             in the script gets a plausible page: one hit a query, one sentence a url.
         schemas: tools on offer; search and visit by default.
         latency: seconds that each call takes on ``clock``, which it moves if it is a
             :class:`ManualClock`.  No real time passes.
         clock: measures latency; stands still by default.
-        hold: an event that every call waits for, to test what happens meanwhile.  Pass a
-            function that makes it where it must belong to another event loop.
+        hold: an event that every call waits for, to test what happens meanwhile.
 
     Attributes:
         calls: every call so far, in order.
@@ -132,7 +131,7 @@ class FakeTools:
     def _reply(self, call: Call) -> Reply:
         if callable(self._script):
             return self._script(call)
-        for key in (call.name, *_keys(call)):
+        for key in (*_keys(call), call.name):
             if key in self._script:
                 return self._next(key, self._script[key])
         return _plausible(call)

@@ -32,7 +32,7 @@ def questions(
     Args:
         world: where the facts hold; its recipe's name becomes ``Task.world``.
         hops: lengths of the chains, each 1 or more.  The number of questions grows
-            about 2.5-fold with every hop: some 2,500 in the small size up to 3.
+            about 2.5-fold with every hop: some 3,100 in the small size up to 3.
         starts: only questions that start from these entities; None for all.  No
             question starts from a look-alike.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RELATIONS: Mapping[str, Mapping[str, str]] = {
     "person": {"birthplace": "city", "employer": "company", "mentor": "person"},
-    "company": {"founder": "person", "headquarters": "city"},
+    "company": {"founder": "person", "headquarters": "city", "bestseller": "work"},
     "work": {"author": "person", "publisher": "company"},
     "city": {"country": "country", "mayor": "person"},
     "country": {"capital": "city"},

@@ -488,3 +488,15 @@ def test_own_tools_take_part() -> None:
     observation = env.step(render_turn("t", ToolCall("calculate", {"sum": "2+2"})))[0]
     assert observation_body(observation) == "4"
     assert env.step(SEARCH)[4]["observation_kind"] == "refused"
+
+
+def test_a_judge_that_hangs_breaks_the_episode(research_env):
+    async def hangs(answer, task):
+        await asyncio.Event().wait()
+
+    env = research_env(outcome=hangs, outcome_timeout=0.05)
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step("<think>a</think><answer>x</answer>")
+    assert (reward, terminated, truncated) == (0.0, False, True)
+    assert info["ending"] == "broken"
+    assert "0.05 seconds" in info["error"]

@@ -440,3 +440,31 @@ def test_a_call_is_written_as_the_protocol_has_it() -> None:
         "name": "visit",
         "arguments": {"url": ["u"], "goal": "g"},
     }
+
+
+def test_words_between_two_thoughts_do_not_end_the_thought():
+    text = "<think>a</think> hm <think>or <answer>Y</answer></think><answer>X</answer>"
+    assert read_turn(text).action == Answer("X")
+    assert read_turn(text).thought == "a\nor <answer>Y</answer>"
+    assert read_turn(text, "released").action == Answer("Y")
+
+
+def test_tags_quoted_inside_a_call_are_its_text():
+    turn = render_turn("a", Search(("what does <answer>42</answer> mean",)))
+    assert read_turn(turn).action == Search(("what does <answer>42</answer> mean",))
+    assert read_turn(turn, "released").problem is Problem.TWO_KINDS
+    answer = "<think>a</think><answer>write <tool_call>{}</tool_call></answer>"
+    assert read_turn(answer).action == Answer("write <tool_call>{}</tool_call>")
+
+
+def test_a_call_beside_an_answer_is_still_two_kinds():
+    block = CALL
+    for body in (f"{block}<answer>X</answer>", f"<answer>X</answer>{block}"):
+        assert read_turn(f"<think>a</think>{body}").problem is Problem.TWO_KINDS
+
+
+def test_many_thoughts_with_openings_inside_are_read_in_linear_time():
+    started = time.perf_counter()
+    for piece in ("<think><answer></think>", "<think><tool_call></think> x ", "<think></think>y"):
+        read_turn(piece * 40_000)
+    assert time.perf_counter() - started < 3

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from drv_env import (
     ENV_ID,
     DeepResearchEnv,
+    EngineError,
     FormatPenalty,
     InformationGainReward,
     Rules,
@@ -319,3 +320,34 @@ def test_settings_that_cannot_work_are_named(arguments: dict, named: str) -> Non
 def test_a_penalty_is_at_least_nothing(penalty: float) -> None:
     with pytest.raises(SettingError, match="penalty"):
         FormatPenalty(base(), penalty)
+
+
+@pytest.mark.parametrize("penalty_first", [True, False])
+def test_a_lost_scorer_breaks_the_episode(research_env, penalty_first):
+    def values(messages, answer):
+        if len(messages) > 3:
+            raise EngineError("the engine is gone")
+        return -1.0
+
+    env = research_env()
+    if penalty_first:
+        env = InformationGainReward(FormatPenalty(env), FakeScorer(values))
+    else:
+        env = FormatPenalty(InformationGainReward(env, FakeScorer(values)))
+    env.reset(seed=0)
+    observation, reward, terminated, truncated, info = env.step(
+        render_turn("a", Visit(("https://e.org",), "x"))
+    )
+    assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
+    assert info["ending"] == "broken"
+    assert "engine is gone" in info["error"]
+    assert info["turn_reward"].outcome is None
+    assert info["penalised"] is False
+
+
+def test_a_scorer_that_is_wrong_is_a_bug_and_shows(research_env):
+    def values(messages, answer):
+        raise KeyError("typo")
+
+    with pytest.raises(KeyError, match="typo"):
+        InformationGainReward(research_env(), FakeScorer(values)).reset(seed=0)

@@ -19,6 +19,7 @@ from drv_env.rewards.records import TurnReward
 from drv_env.spaces import SampledText, TextSpace
 from drv_env.tasks import Task
 from drv_env.vector import DeepResearchVectorEnv
+from drv_env.vector_wrappers import VectorFormatPenalty, VectorInformationGainReward
 from drv_env.wrappers import FormatPenalty, InformationGainReward
 
 ENV_ID = "drv_env/DeepResearch-v0"
@@ -48,4 +49,6 @@ __all__ = [
     "TextSpace",
     "ToolError",
     "TurnReward",
+    "VectorFormatPenalty",
+    "VectorInformationGainReward",
 ]

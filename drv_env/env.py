@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import gymnasium
@@ -20,9 +19,11 @@ from drv_env.game import (
     step_reward,
     turn_info,
 )
-from drv_env.play import Outcome
+from drv_env.play import Outcome, Played
+from drv_env.render import conversation, show_new, show_opening
 from drv_env.rewards.outcome import exact_match
 from drv_env.spaces import TextSpace
+from drv_env.task_files import TaskSource
 from drv_env.tools.base import Clock, Tools
 
 
@@ -47,7 +48,8 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
 
     Args:
         tasks: questions, each a :class:`~drv_env.tasks.Task`, a mapping with ``question``
-            and ``answer``, or a ``(question, answer)`` pair.
+            and ``answer``, or a ``(question, answer)`` pair; or the path of a file of them
+            (:func:`drv_env.task_files.read_tasks`).
         tools: what the agent can use; held by reference, closed by :meth:`close`.
         outcome: scores a final answer against its task in [0, 1]; may be async.
         rules: what an episode allows; 200 turns and the tools' own schemas by default.
@@ -55,7 +57,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         clock: for ``rules.max_seconds``; the tools' clock by default.
         tool_timeout: seconds after which a call has failed.
         outcome_timeout: seconds after which an async outcome is lost, and the episode broken.
-        render_mode: ``"ansi"`` or None.
+        render_mode: ``"ansi"``, ``"human"`` or None.
 
     Raises:
         SettingError: for a setting that can't work.
@@ -73,11 +75,11 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         ('', 1.0, True, False)
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium has it
+    metadata = {"render_modes": ["ansi", "human"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium has it
 
     def __init__(
         self,
-        tasks: Iterable[Any],
+        tasks: TaskSource,
         tools: Tools,
         *,
         outcome: Outcome = exact_match,
@@ -89,7 +91,8 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         render_mode: str | None = None,
     ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise SettingError(f"render_mode must be 'ansi' or None, got {render_mode!r}")
+            modes = self.metadata["render_modes"]
+            raise SettingError(f"render_mode must be None or one of {modes}, got {render_mode!r}")
         self.render_mode = render_mode
         self.game = Game(
             tasks,
@@ -133,6 +136,8 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         if task is None:
             task = self.game.tasks[int(self.np_random.integers(len(self.game.tasks)))]
         self._episode = self.game.episode(task)
+        if self.render_mode == "human":
+            show_opening(self._episode)
         return task.question, opening_info(self._episode)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
@@ -142,12 +147,44 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
             TypeError: when ``action`` is not a string.
             gymnasium.error.ResetNeeded: before reset, and after the episode's end.
         """
+        episode = self._ready(action)
+        (played,) = self.game.play([(episode, action)])
+        return self._stepped(episode, played)
+
+    async def areset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, Info]:
+        """:meth:`reset` for callers with an event loop of their own."""
+        return self.reset(seed=seed, options=options)
+
+    async def astep(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """:meth:`step` on the caller's event loop, which stays free meanwhile.
+
+        Cancelling it cancels the tool call; the episode then waits for a result that never
+        comes, and must be reset.
+
+        Raises:
+            TypeError: when ``action`` is not a string.
+            gymnasium.error.ResetNeeded: before reset, and after the episode's end.
+        """
+        episode = self._ready(action)
+        return self._stepped(episode, await self.game.play_one(episode, action))
+
+    async def aclose(self) -> None:
+        """:meth:`close` on the caller's event loop; for whoever used :meth:`astep`."""
+        await self.game.tools.close()
+
+    def _ready(self, action: str) -> Episode:
         if not isinstance(action, str):
             raise TypeError(f"an action is a turn of text, got {type(action).__name__}")
         episode = self.episode
         if episode.ending is not None:
             raise gymnasium.error.ResetNeeded(f"the episode is over ({episode.ending})")
-        (played,) = self.game.play([(episode, action)])
+        return episode
+
+    def _stepped(self, episode: Episode, played: Played) -> tuple[str, float, bool, bool, Info]:
+        if self.render_mode == "human":
+            show_new(episode, played)
         return (
             observation_text(played),
             step_reward(played),
@@ -157,11 +194,14 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         )
 
     def render(self) -> str | None:  # type: ignore[override]
-        """The conversation so far, in render mode ``"ansi"``."""
+        """The conversation so far, in render mode ``"ansi"``.
+
+        In render mode ``"human"`` every reset and step prints what is new, and this gives
+        None.
+        """
         if self.render_mode is None:
-            gymnasium.logger.warn("render() needs render_mode='ansi', given to make()")
-            return None
-        return render_messages(self.episode)
+            gymnasium.logger.warn("render() needs a render_mode, given to make()")
+        return conversation(self.episode) if self.render_mode == "ansi" else None
 
     def close(self) -> None:
         """Close the tools; may be called twice."""
@@ -171,11 +211,3 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         if self._episode is not None and self._episode.waiting:
             raise RuntimeError("the env can't be pickled while a step is under way")
         return self.__dict__
-
-
-def render_messages(episode: Episode) -> str:
-    """The conversation as plain text, each message under its role."""
-    parts = [f"[{message['role']}]\n{message['content']}" for message in episode.messages]
-    if episode.ending is not None:
-        parts.append(f"[{episode.ending}]")
-    return "\n\n".join(parts)

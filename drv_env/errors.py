@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class DrvError(Exception):
@@ -18,7 +19,36 @@ class DrvError(Exception):
 
 
 class ToolError(DrvError):
-    """A tool could not do its work (unreachable, timed out, wrong reply)."""
+    """A tool could not do its work (unreachable, timed out, wrong reply).
+
+    Args:
+        message: what went wrong, in words that the agent may be shown; without keys.
+        kind: the cause in one word, for metrics: ``failed`` where nothing better is known;
+            docs/tools.md lists those in use.
+        retryable: the same call may succeed a little later.
+        retry_after: seconds that the far side asked to wait first, or None.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        kind: str = "failed",
+        retryable: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        details = {
+            "kind": self.kind,
+            "retryable": self.retryable,
+            "retry_after": self.retry_after,
+        }
+        return _restore_tool_error, (type(self), self.args, details)
 
 
 class JudgeError(DrvError):
@@ -57,3 +87,9 @@ def boundary(kind: type[DrvError], what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise kind(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _restore_tool_error(
+    kind: type[ToolError], args: tuple[Any, ...], details: dict[str, Any]
+) -> ToolError:
+    return kind(*args, **details)

@@ -16,7 +16,8 @@ from drv_env.errors import SettingError
 from drv_env.play import Outcome, Played, advance_at_once, play_turn, seen, settle
 from drv_env.rewards.outcome import exact_match
 from drv_env.spaces import SampledText
-from drv_env.tasks import Task, task_from, tasks_from
+from drv_env.task_files import TaskSource, load_tasks
+from drv_env.tasks import Task, task_from
 from drv_env.tools.base import Clock, Tools
 
 Info = dict[str, Any]
@@ -26,7 +27,7 @@ class Game:
     """Tasks, tools and rules, from which episodes are made and played.
 
     Args:
-        tasks: questions, as :func:`drv_env.tasks.task_from` takes them.
+        tasks: questions, as :func:`drv_env.task_files.load_tasks` takes them.
         tools: carries out calls; held by reference.
         outcome: scores final answers.
         rules: what an episode allows; by default the tools' schemas and 200 turns.
@@ -42,7 +43,7 @@ class Game:
 
     def __init__(
         self,
-        tasks: Iterable[Any],
+        tasks: TaskSource,
         tools: Tools,
         *,
         outcome: Outcome = exact_match,
@@ -60,7 +61,7 @@ class Game:
         for name, seconds in (("tool_timeout", tool_timeout), ("outcome_timeout", outcome_timeout)):
             if not seconds > 0:
                 raise SettingError(f"{name} must be above 0 seconds, got {seconds}")
-        self.tasks = tasks_from(tasks)
+        self.tasks = load_tasks(tasks)
         self.tools = tools
         self.outcome = outcome
         self.rules = Rules(tools=tuple(tools.schemas)) if rules is None else rules
@@ -92,7 +93,7 @@ class Game:
         :class:`~drv_env.spaces.SampledText` is counted with its own number of tokens.
         """
         if not getattr(self.tools, "instant", False):
-            return background.run(_together(self._play(*turn) for turn in turns))
+            return background.run(_together(self.play_one(*turn) for turn in turns))
         steps = [
             advance_at_once(episode, text, self.tools, _tokens(text)) for episode, text in turns
         ]
@@ -109,7 +110,8 @@ class Game:
             )
         )
 
-    async def _play(self, episode: Episode, text: str) -> Played:
+    async def play_one(self, episode: Episode, text: str) -> Played:
+        """Play one turn, on the event loop of the caller."""
         return await play_turn(
             episode,
             text,

@@ -126,6 +126,80 @@ def failed_call(tool: str, reason: str) -> str:
     )
 
 
+def nothing_found(query: str) -> str:
+    """Said of a query that the search engine answered with no results."""
+    return f"Nothing was found for {query!r}. Try other words."
+
+
+def failed_query(query: str, reason: str) -> str:
+    """Said of a query that failed beside others; never to be mistaken for no results."""
+    return (
+        f"The search for {query!r} failed: {reason}. This is a fault of the tool and says nothing "
+        "about what exists."
+    )
+
+
+def refused_query(query: str, reason: str) -> str:
+    """Said of a query that was not sent."""
+    return f"There was no search for {query!r}: {reason}."
+
+
+def failed_page(reason: str) -> str:
+    """In place of the evidence of a page that could not be had because of a fault."""
+    return (
+        f"The page was not read: {reason}. This is a fault of the tool and says nothing about what "
+        "the page holds."
+    )
+
+
+def missing_page(reason: str) -> str:
+    """In place of the evidence of a page that does not exist."""
+    return f"There is no page to read at this url: {reason}."
+
+
+def refused_page(reason: str) -> str:
+    """In place of the evidence of a page that can't be opened or read, tried again or not."""
+    return f"The page can't be read: {reason}. Trying again will not help."
+
+
+def empty_page() -> str:
+    """In place of the evidence of a page that was opened and holds no text."""
+    return "The page was opened and holds no text that could be read."
+
+
+def not_on_page(start: str) -> str:
+    """In place of the evidence of a page on which nothing matches the goal."""
+    return f"Nothing on the page matches the goal. It begins: {start}"
+
+
+def not_summarised(reason: str) -> str:
+    """In place of a summary, where the model that writes them failed."""
+    return (
+        f"The page could not be summarised: {reason}. The evidence above is cut from the page by "
+        "its words alone."
+    )
+
+
+def page_was_cut() -> str:
+    """Said of a page of which only the beginning was read."""
+    return "The page is very long; only its beginning was read."
+
+
+def unread_part(number: int, of: int) -> str:
+    """Said of a part of a long page that was not read."""
+    return f"Part {number} of {of} of the page was not read because of a fault."
+
+
+def budget_of_cost() -> str:
+    """The reason of a call that is refused because the money is spent."""
+    return "the budget for tool calls is used up and none will be carried out any more"
+
+
+def wrong_argument(tool: str, argument: str, expected: str) -> str:
+    """Complaint about an argument of the wrong type."""
+    return f'{tool} needs "{argument}" to be of type {expected}'
+
+
 def answer_request(budget: str) -> str:
     """Takes the place of a tool's output when a budget is used up.
 

@@ -6,7 +6,7 @@ fails or hangs until its time-out doesn't touch the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -15,7 +15,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from drv_env import background
-from drv_env.env import render_messages
 from drv_env.episode import ContextCounter, Episode, Rules
 from drv_env.errors import SettingError
 from drv_env.game import (
@@ -29,8 +28,10 @@ from drv_env.game import (
     turn_info,
 )
 from drv_env.play import Outcome
+from drv_env.render import conversation
 from drv_env.rewards.outcome import exact_match
 from drv_env.spaces import TextSpace
+from drv_env.task_files import TaskSource
 from drv_env.tasks import Task, task_from
 from drv_env.tools.base import Clock, Tools
 
@@ -52,14 +53,20 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
     Gymnasium's vector envs have them: arrays of length ``num_envs`` by key, each with a
     mask ``_key`` of the sub-environments it speaks of.
 
-    Autoreset is next-step: the step after an episode's end ignores that sub-environment's
-    action, pays 0.0 and begins a new episode with a task drawn from ``tasks``.
+    A new episode's task is drawn from ``tasks``.  It begins, by ``autoreset_mode``:
+
+    * ``NEXT_STEP`` (default): with the step after the end, which ignores that
+      sub-environment's action and pays 0.0;
+    * ``SAME_STEP``: in the very step that ends the old one, whose last observation and info
+      are in ``infos["final_obs"]`` and ``infos["final_info"]``;
+    * ``DISABLED``: with ``reset(options={"reset_mask": mask})``; until then a step raises.
 
     Args:
         num_envs: how many, at least 1.
         tasks, tools, outcome, rules, counter, clock, tool_timeout, outcome_timeout: as
             for
             :class:`~drv_env.env.DeepResearchEnv`; all sub-environments share them.
+        autoreset_mode: a ``gymnasium.vector.AutoresetMode``, or its name in lower case.
         render_mode: ``"ansi"`` or None.
 
     Raises:
@@ -76,7 +83,7 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
     def __init__(
         self,
         num_envs: int,
-        tasks: Iterable[Any],
+        tasks: TaskSource,
         tools: Tools,
         *,
         outcome: Outcome = exact_match,
@@ -85,12 +92,15 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
         clock: Clock | None = None,
         tool_timeout: float = 60.0,
         outcome_timeout: float = 300.0,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ) -> None:
         if num_envs < 1:
             raise SettingError(f"num_envs must be at least 1, got {num_envs}")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise SettingError(f"render_mode must be 'ansi' or None, got {render_mode!r}")
+        self.autoreset_mode = _mode(autoreset_mode)
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.num_envs = num_envs
         self.render_mode = render_mode
         self.game = Game(
@@ -133,20 +143,28 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             seed: sub-environment i draws its tasks with ``seed + i``, or with ``seed[i]``.
             options: ``{"tasks": [...]}`` sets the task of each sub-environment for the
                 episodes that begin now, so that a group is N copies of one task.
+                ``{"reset_mask": mask}``, bool ``(num_envs,)``, resets only those where
+                it is True; the others show what they showed last.
 
         Raises:
-            SettingError: when seeds or tasks are not ``num_envs``.
+            SettingError: when seeds, tasks or the mask don't fit ``num_envs``.
         """
+        options = dict(options or {})
+        chosen = _mask(options.pop("reset_mask", None), self.num_envs)
         seeds = _seeds(seed, self.num_envs)
         super().reset(seed=next((s for s in seeds if s is not None), None))
-        self._rngs = [
-            rng if s is None else np.random.default_rng(s)
-            for rng, s in zip(self._rngs, seeds, strict=True)
-        ]
-        tasks = self._tasks(options)
-        self._episodes = [self.game.episode(task) for task in tasks]
-        infos = [opening_info(episode) for episode in self._episodes]
-        return tuple(task.question for task in tasks), _gather(infos)
+        infos: list[Info] = [{} for _ in range(self.num_envs)]
+        begun = []
+        for index, task in enumerate(self._given(options)):
+            if not chosen[index]:
+                begun.append(self.episodes[index])
+                continue
+            if seeds[index] is not None:
+                self._rngs[index] = np.random.default_rng(seeds[index])
+            begun.append(self.game.episode(task or self._draw(index)))
+            infos[index] = opening_info(begun[index])
+        self._episodes = begun
+        return tuple(_shown(episode) for episode in begun), _gather(infos)
 
     def step(
         self, actions: Sequence[str]
@@ -155,7 +173,8 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
 
         Raises:
             TypeError: when actions are not ``num_envs`` strings.
-            gymnasium.error.ResetNeeded: before the first reset.
+            gymnasium.error.ResetNeeded: before the first reset, and, with autoreset
+                disabled, while an episode is over.
         """
         episodes = self.episodes
         actions = [] if isinstance(actions, str) else list(actions)
@@ -168,11 +187,13 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
         for index, episode in enumerate(episodes):
             if episode.ending is None:
                 playing.append(index)
-                continue
-            fresh = self.game.episode(self._draw(index))
-            self._episodes[index] = fresh
-            observations[index] = fresh.task.question
-            infos[index] = opening_info(fresh)
+            elif self.autoreset_mode is AutoresetMode.DISABLED:
+                raise gymnasium.error.ResetNeeded(
+                    f"the episode of sub-environment {index} is over ({episode.ending}); reset it "
+                    "with options={'reset_mask': …}"
+                )
+            else:
+                observations[index], infos[index] = self._begin(index)
         turns = [(episodes[index], actions[index]) for index in playing]
         for index, played in zip(playing, self.game.play(turns), strict=True):
             observations[index] = observation_text(played)
@@ -180,33 +201,80 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             infos[index] = turn_info(episodes[index], played)
         terminated = np.array([is_terminated(episode) for episode in self._episodes], dtype=bool)
         truncated = np.array([is_truncated(episode) for episode in self._episodes], dtype=bool)
-        return tuple(observations), rewards, terminated, truncated, _gather(infos)
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            return tuple(observations), rewards, terminated, truncated, _gather(infos)
+        finals: list[Info] = [{} for _ in range(self.num_envs)]
+        last: list[Info] = [{} for _ in range(self.num_envs)]
+        for index in np.flatnonzero(terminated | truncated).tolist():
+            finals[index], last[index] = infos[index], {"final_obs": observations[index]}
+            observations[index], infos[index] = self._begin(index)
+        gathered = _gather(infos)
+        if any(last):
+            over = np.array([bool(item) for item in last], dtype=bool)
+            gathered |= _gather(last) | {"final_info": _gather(finals), "_final_info": over}
+        return tuple(observations), rewards, terminated, truncated, gathered
 
     def render(self) -> tuple[str, ...] | None:  # type: ignore[override]
         """The conversations so far, in render mode ``"ansi"``."""
         if self.render_mode is None:
             gymnasium.logger.warn("render() needs render_mode='ansi', given to make_vec()")
             return None
-        return tuple(render_messages(episode) for episode in self.episodes)
+        return tuple(conversation(episode) for episode in self.episodes)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the tools."""
         background.run(self.game.tools.close())
 
+    def _begin(self, index: int) -> tuple[str, Info]:
+        """A new episode in one sub-environment: its question and info."""
+        fresh = self.game.episode(self._draw(index))
+        self._episodes[index] = fresh
+        return fresh.task.question, opening_info(fresh)
+
     def _draw(self, index: int) -> Task:
         return self.game.tasks[int(self._rngs[index].integers(len(self.game.tasks)))]
 
-    def _tasks(self, options: Mapping[str, Any] | None) -> list[Task]:
-        chosen = None if options is None else options.get("tasks")
+    def _given(self, options: Mapping[str, Any]) -> list[Task | None]:
+        """The tasks that options set, or None where one is to be drawn."""
+        chosen = options.get("tasks")
         if chosen is None:
-            return [self._draw(index) for index in range(self.num_envs)]
-        tasks = [task_from(task) for task in chosen]
+            return [None] * self.num_envs
+        tasks: list[Task | None] = [task_from(task) for task in chosen]
         if len(tasks) != self.num_envs:
             raise SettingError(
                 f"options['tasks'] must have one task a sub-environment ({self.num_envs}), "
                 f"got {len(tasks)}"
             )
         return tasks
+
+
+def _shown(episode: Episode) -> str:
+    """What an episode shows at the moment: the question, the last observation, or ""."""
+    if not episode.turns:
+        return episode.task.question
+    last = episode.turns[-1].observation
+    return "" if last is None or episode.ending is not None else last.message
+
+
+def _mode(mode: AutoresetMode | str) -> AutoresetMode:
+    if isinstance(mode, AutoresetMode):
+        return mode
+    known = {item.name.lower(): item for item in AutoresetMode}
+    if mode not in known:
+        raise SettingError(f"autoreset_mode must be one of {', '.join(known)}, got {mode!r}")
+    return known[mode]
+
+
+def _mask(mask: Any, count: int) -> np.ndarray:
+    if mask is None:
+        return np.ones(count, dtype=bool)
+    if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != (count,):
+        raise SettingError(
+            f"options['reset_mask'] must be a bool array of shape ({count},), got {mask!r:.100}"
+        )
+    if not mask.any():
+        raise SettingError("options['reset_mask'] is False everywhere; reset at least one")
+    return mask
 
 
 def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:

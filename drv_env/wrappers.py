@@ -130,10 +130,8 @@ class FormatPenalty(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs
 
     def __init__(self, env: gymnasium.Env[str, str], penalty: float = 1.0) -> None:
         RecordConstructorArgs.__init__(self, penalty=penalty)
-        if not 0 <= penalty < math.inf:
-            raise SettingError(f"penalty must be a number of at least 0, got {penalty}")
+        self.penalty = check_penalty(penalty)
         super().__init__(env)
-        self.penalty = float(penalty)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Step, and penalise a malformed turn."""
@@ -142,3 +140,14 @@ class FormatPenalty(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs
         if info["penalised"]:
             reward = -self.penalty
         return observation, float(reward), terminated, truncated, info
+
+
+def check_penalty(penalty: float) -> float:
+    """The penalty, if it can work.
+
+    Raises:
+        SettingError: when it is negative or no number.
+    """
+    if not 0 <= penalty < math.inf:
+        raise SettingError(f"penalty must be a number of at least 0, got {penalty}")
+    return float(penalty)

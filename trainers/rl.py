@@ -24,6 +24,7 @@ from agents.evaluate import evaluate
 from agents.rollout import rollout_vector
 from drv_env import background
 from drv_env.errors import DrvError, SettingError
+from drv_env.task_order import TaskOrder
 from drv_env.tasks import Task
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
@@ -123,7 +124,7 @@ def train_rl(
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
     )
-    order = _task_order(tasks, rng)
+    order = TaskOrder(tasks, config.seed)
     background.run(engine.update_weights(model))
     done: list[RLStep] = []
     for step in range(1, config.steps + 1):
@@ -268,15 +269,6 @@ def _metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "tokens": float(np.mean(tokens)) if tokens else 0.0,
     }
     return {name: float(value) for name, value in found.items()}
-
-
-def _task_order(tasks: Sequence[Task], rng: np.random.Generator) -> Any:
-    """Tasks for ever, each pass in a new order."""
-    if not tasks:
-        raise SettingError("there are no tasks to train on")
-    while True:
-        for index in rng.permutation(len(tasks)):
-            yield tasks[index]
 
 
 class _Stopwatch:

@@ -178,8 +178,8 @@ def test_the_conversation_can_be_rendered() -> None:
     assert env.render() == "[system]\nBe brief.\n\n[user]\nCapital of France?"
     env.step(PARIS)
     assert env.render().endswith(f"[assistant]\n{PARIS}\n\n[answered]")  # type: ignore[union-attr]
-    with pytest.raises(SettingError, match="human"):
-        DeepResearchEnv(TASKS, FakeTools(), render_mode="human")
+    with pytest.raises(SettingError, match="rgb_array"):
+        DeepResearchEnv(TASKS, FakeTools(), render_mode="rgb_array")
     with pytest.warns(UserWarning, match="render_mode"):
         DeepResearchEnv(TASKS, FakeTools()).render()
 

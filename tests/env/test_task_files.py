@@ -609,7 +609,7 @@ def test_what_was_read_travels(tmp_path: Path) -> None:
 
 # ---- whatever a file holds -------------------------------------------------------------
 
-TEXT = st.text(st.characters(), max_size=5)  # lone surrogates too
+TEXT = st.text(st.sampled_from("aé京 []{}'\"\x00\ud800"), max_size=5)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),

@@ -284,7 +284,7 @@ def test_wrong_counts_and_settings_are_named() -> None:
         env.reset(options={"tasks": [TASKS[0]]})
     with pytest.raises(TaskDataError):
         env.reset(options={"tasks": ["q"] * 3})
-    for arguments in ({"num_envs": 0}, {"render_mode": "human"}, {"tool_timeout": -1.0}):
+    for arguments in ({"num_envs": 0}, {"render_mode": "rgb_array"}, {"tool_timeout": -1.0}):
         with pytest.raises(SettingError):
             DeepResearchVectorEnv(
                 **{"num_envs": 1, "tasks": TASKS, "tools": FakeTools(), **arguments}

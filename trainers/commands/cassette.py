@@ -24,31 +24,27 @@ class CassetteStats:
         from datetime import UTC, datetime
 
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
 
         from drv_env.cassette import CassetteStore
 
         with CassetteStore(self.file, read_only=True) as store:
             kinds = store.stats()
-        table = Table(title=f"{self.file.name}, {self.file.stat().st_size / 1e6:.1f} MB")
+        table = Table(title=f"{escape(self.file.name)}, {self.file.stat().st_size / 1e6:.1f} MB")
         table.add_column("tool")
-        for name in ("recorded", "empty", "worlds", "text (MB)", "seconds", "US$", "from", "to"):
-            table.add_column(name, justify="right")
-
-        def day(seconds: float) -> str:
-            return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
-
+        for name in ("recorded", "empty", "worlds", "MB", "seconds", "US$", "newest"):
+            table.add_column(name, justify="right", no_wrap=True)
         for kind in kinds:
             table.add_row(
-                kind.kind,
+                escape(kind.kind),
                 f"{kind.recordings:,}",
                 f"{kind.empty:,}",
                 f"{kind.namespaces:,}",
                 f"{kind.text_bytes / 1e6:,.1f}",
                 f"{kind.latency:,.1f}",
                 f"{kind.cost:,.2f}",
-                day(kind.first),
-                day(kind.last),
+                f"{datetime.fromtimestamp(kind.last, UTC):%Y-%m-%d}",
             )
         Console().print(table)
 
@@ -72,6 +68,7 @@ class CassetteMerge:
     def run(self) -> None:
         """Merge, and print a table."""
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
 
         from drv_env.cassette import CassetteStore
@@ -82,7 +79,9 @@ class CassetteMerge:
         for source in self.sources:
             with CassetteStore(source, read_only=True) as store:
                 store.check()
-        table = Table(title=f"{'would go' if self.dry_run else 'gone'} into {self.into.name}")
+        table = Table(
+            title=f"{'would go' if self.dry_run else 'gone'} into {escape(self.into.name)}"
+        )
         table.add_column("from")
         for name in ("added", "same", "conflicts", "of them replaced"):
             table.add_column(name, justify="right")
@@ -91,7 +90,7 @@ class CassetteMerge:
             for source in self.sources:
                 merged = store.merge(source, dry_run=self.dry_run)
                 numbers = (merged.added, merged.same, merged.conflicts, merged.replaced)
-                table.add_row(source.name, *(f"{number:,}" for number in numbers))
+                table.add_row(escape(source.name), *(f"{number:,}" for number in numbers))
         Console().print(table)
 
 
@@ -109,10 +108,15 @@ class CassetteExport:
         from rich.console import Console
 
         from drv_env.cassette import CassetteStore
+        from drv_env.errors import SettingError, boundary
 
-        with CassetteStore(self.file, read_only=True) as store:
+        with (
+            CassetteStore(self.file, read_only=True) as store,
+            boundary(SettingError, f"{self.out} can't be written"),
+        ):
             count = store.export(self.out)
-        Console().print(f"{count:,} recordings written to {self.out}", soft_wrap=True)
+        said = f"{count:,} recordings written to {self.out}"
+        Console().print(said, soft_wrap=True, markup=False, highlight=False)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,197 @@
+"""A client for OpenAI-compatible chat completions: one request, one reply.
+
+For the services around the environment, the summariser and the judge; policies are
+played by engines.  Trying again is the caller's choice (:mod:`drv_env.retry`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drv_env.errors import SettingError, ToolError
+from drv_env.http import HttpClient
+from drv_env.secrets import Secret, as_secret, mask
+
+_TOO_LONG = ("context length", "context window", "maximum context", "too long", "max_model_len")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """What the model wrote.
+
+    Attributes:
+        text: the reply's content, without a separate reasoning field; may be empty.
+        finish_reason: ``"stop"``, ``"length"`` or what else the server says; may be empty.
+        prompt_tokens: as the server counts them; 0 where it doesn't say.
+        completion_tokens: likewise.
+        cost: US dollars: what the server says, else tokens times prices.
+    """
+
+    text: str
+    finish_reason: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+
+class ChatClient:
+    """Asks one model at one endpoint.
+
+    Pickling carries the settings; the key shows as ``***`` wherever the client is printed.
+
+    Args:
+        base_url: such as ``https://host/v1``; ``/chat/completions`` is appended.
+        model: the model's name there.
+        api_key: sent as a bearer token; None sends none.
+        http: a client to share; without one the chat client has its own.
+        timeout: seconds for a whole request.
+        temperature: of sampling; None leaves it to the server.
+        max_tokens: the most tokens of a reply; None leaves it to the server.
+        prices: US dollars per million prompt and completion tokens.
+        extra: further fields of every request's body.
+
+    Raises:
+        SettingError: for an endpoint that is no http url, or a blank model.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        api_key: Secret | str | None = None,
+        *,
+        http: HttpClient | None = None,
+        timeout: float = 120.0,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        prices: tuple[float, float] = (0.0, 0.0),
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        base = base_url.strip().rstrip("/").removesuffix("/chat/completions")
+        if not base.lower().startswith(("http://", "https://")):
+            raise SettingError(f"base_url must be an http(s) url, got {mask(base_url)!r:.200}")
+        if not model.strip():
+            raise SettingError("model is blank; give the model's name at the endpoint")
+        self.base_url = base
+        self.model = model.strip()
+        self._key = as_secret(api_key)
+        self._own_http = http is None
+        self._http = HttpClient() if http is None else http
+        self._timeout = timeout
+        self._temperature = temperature
+        self._max_tokens = max_tokens
+        self._prices = prices
+        self._extra = dict(extra or {})
+        self.takes_format: bool = True
+        """False once the server has refused ``response_format``."""
+
+    def __repr__(self) -> str:
+        return f"ChatClient({mask(self.base_url)!r}, {self.model!r}, api_key={self._key!r})"
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        response_format: Mapping[str, Any] | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - handed on
+        extra: Mapping[str, Any] | None = None,
+    ) -> ChatReply:
+        """Send the conversation and give the model's reply.
+
+        Args:
+            messages: ``role`` and ``content`` of each.
+            response_format: what the reply must look like, as the API defines it.  A server
+                that refuses it is asked without, now and from then on.
+            temperature: in place of the client's.
+            max_tokens: in place of the client's.
+            timeout: seconds, in place of the client's.
+            extra: further fields of this request's body.
+
+        Raises:
+            ToolError: for everything that goes wrong; ``too_long`` when the conversation does
+                not fit into the model's context.
+        """
+        body: dict[str, Any] = {"model": self.model, "messages": [dict(item) for item in messages]}
+        chosen = {
+            "temperature": self._temperature if temperature is None else temperature,
+            "max_tokens": self._max_tokens if max_tokens is None else max_tokens,
+        }
+        body.update({name: value for name, value in chosen.items() if value is not None})
+        body.update(self._extra)
+        body.update(extra or {})
+        seconds = self._timeout if timeout is None else timeout
+        if response_format is None or not self.takes_format:
+            return await self._ask(body, seconds)
+        try:
+            return await self._ask({**body, "response_format": dict(response_format)}, seconds)
+        except ToolError as error:
+            if error.kind != "rejected":
+                raise
+        reply = await self._ask(body, seconds)
+        self.takes_format = False  # only now: without it, the same request was accepted
+        return reply
+
+    async def close(self) -> None:
+        """Close the client's own connections; may be called twice."""
+        if self._own_http:
+            await self._http.close()
+
+    async def _ask(self, body: Mapping[str, Any], seconds: float) -> ChatReply:
+        headers = {"Authorization": Secret(f"Bearer {self._key.reveal()}")} if self._key else {}
+        try:
+            reply = await self._http.request(
+                "POST",
+                f"{self.base_url}/chat/completions",
+                headers=headers,
+                json=body,
+                timeout=seconds,
+            )
+        except ToolError as error:
+            if error.kind == "rejected" and any(word in str(error).lower() for word in _TOO_LONG):
+                raise ToolError(str(error), kind="too_long") from None
+            raise
+        return self._read(reply.body)
+
+    def _read(self, body: bytes) -> ChatReply:
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict) and value.get("error"):
+            said = value["error"]
+            said = said.get("message", said) if isinstance(said, dict) else said
+            message = f"the endpoint answered with an error: {mask(str(said))[:300]}"
+            raise ToolError(message, kind="server_error", retryable=True)
+        try:
+            choice = value["choices"][0]  # type: ignore[index]
+            text = _text(choice["message"].get("content"))
+        except (TypeError, KeyError, IndexError, AttributeError):
+            raise ToolError(
+                "the endpoint's reply is not a chat completion", kind="bad_reply", retryable=True
+            ) from None
+        usage = value.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
+        prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+        cost = usage.get("cost")
+        if not isinstance(cost, int | float) or not 0 <= cost < float("inf"):
+            cost = (prompt * self._prices[0] + completion * self._prices[1]) / 1e6
+        reason = choice.get("finish_reason")
+        reason = reason if isinstance(reason, str) else ""
+        return ChatReply(mask(text), reason, prompt, completion, float(cost))
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        parts = (part.get("text", "") for part in content if isinstance(part, dict))
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name)
+    return value if isinstance(value, int) and value >= 0 else 0

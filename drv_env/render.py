@@ -1,0 +1,58 @@
+"""Showing an episode to a person.
+
+Pages may hold control characters that move a terminal's cursor or change its title; they
+are shown as what they are and never sent.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rich.console import Console
+from rich.text import Text
+
+from drv_env.episode import Episode, Message
+from drv_env.play import Played
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_STYLES = {"system": "dim", "user": "cyan", "assistant": "bold"}
+
+
+def printable(text: str) -> str:
+    """The text with control characters, other than tab and newline, written out.
+
+    Example:
+        >>> printable("a\\x1b[31mb")
+        'a\\\\x1b[31mb'
+    """
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def conversation(episode: Episode) -> str:
+    """The conversation so far as plain text, each message under its role."""
+    parts = [f"[{item['role']}]\n{printable(item['content'])}" for item in episode.messages]
+    if episode.ending is not None:
+        parts.append(f"[{episode.ending}]")
+    return "\n\n".join(parts)
+
+
+def show_opening(episode: Episode) -> None:
+    """Print the opening messages."""
+    for message in episode.opening:
+        _show(message)
+
+
+def show_new(episode: Episode, played: Played) -> None:
+    """Print the last turn and what came back, or how the episode ended."""
+    count = 1 if played.observation is None else 2
+    for message in episode.messages[-count:]:
+        _show(message)
+    if played.closed is not None:
+        outcome = "none" if played.reward.outcome is None else f"{played.reward.outcome:.2f}"
+        Console().print(Text(f"[{played.closed.ending}] outcome {outcome}\n", style="bold green"))
+
+
+def _show(message: Message) -> None:
+    console, role = Console(), message["role"]
+    console.print(Text(f"[{role}]", style="dim"))
+    console.print(Text(printable(message["content"]), style=_STYLES.get(role, "")), "")

@@ -1,0 +1,212 @@
+"""Keys of services: where they come from, and how they stay out of sight.
+
+A key lives in a :class:`Secret`, which shows itself as ``***`` wherever it is printed;
+:func:`mask` takes every key this process has met out of any text.  Keys are read from
+the environment, or from a file ``.env``, under the names of the DR-Venus release.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from dotenv import dotenv_values
+
+MASKED = "***"
+"""Stands in place of a key."""
+
+SHORTEST_MASKED = 8
+"""Characters; shorter values ("EMPTY", "none") are no keys, and masking them would tear text."""
+
+_lock = threading.Lock()
+_known: tuple[str, ...] = ()
+
+
+class Secret:
+    """A value that is never shown: ``str``, ``repr`` and formatting give ``***``.
+
+    Making one makes its value known to :func:`mask`.  Pickling carries the value, for
+    worker processes need it.
+
+    Example:
+        >>> key = Secret("sk-not-a-real-key")
+        >>> f"{key} {key!r}"
+        "*** Secret('***')"
+        >>> mask("the key sk-not-a-real-key was refused")
+        'the key *** was refused'
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+        _remember(value)
+
+    def reveal(self) -> str:
+        """The value, for the one place that sends it."""
+        return self._value
+
+    def __str__(self) -> str:
+        return MASKED
+
+    def __repr__(self) -> str:
+        return f"Secret('{MASKED}')"
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Secret, (self._value,)
+
+
+def as_secret(value: Secret | str | None) -> Secret | None:
+    """The value as a :class:`Secret`; None for None and for a blank one."""
+    if isinstance(value, Secret):
+        return value if value else None
+    return Secret(value.strip()) if value and value.strip() else None
+
+
+def _remember(value: str) -> None:
+    global _known
+    if len(value) < SHORTEST_MASKED or value in _known:
+        return
+    forms = {value, quote(value, safe=""), json.dumps(value)[1:-1]}
+    with _lock:
+        _known = tuple(sorted({*_known, *forms}, key=len, reverse=True))
+
+
+def mask(text: str) -> str:
+    """The text with every known key replaced by ``***``.  Time: length × number of keys."""
+    for value in _known:
+        if value in text:
+            text = text.replace(value, MASKED)
+    return text
+
+
+def mask_data(value: Any) -> Any:
+    """:func:`mask` on every string inside lists, tuples and mappings; the rest as it is."""
+    if not _known:
+        return value
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, Mapping):
+        return {mask_data(key): mask_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([mask_data(item) for item in value])
+    return value
+
+
+class MaskingFilter(logging.Filter):
+    """Takes keys out of log records.  Add it to a handler to cover other libraries too."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Mask the record's message; always let it pass."""
+        message = record.getMessage()
+        masked = mask(message)
+        if masked != message:
+            record.msg, record.args = masked, None
+        return True
+
+
+def get_logger(name: str) -> logging.Logger:
+    """A logger whose messages are masked."""
+    logger = logging.getLogger(name)
+    if not any(isinstance(item, MaskingFilter) for item in logger.filters):
+        logger.addFilter(MaskingFilter())
+    return logger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """What the services need, by the release's names.
+
+    Attributes:
+        serper: SERPER_KEY_ID, for search.
+        jina: JINA_API_KEYS, one or several with commas between, for reading pages.
+        api_base: API_BASE, the summariser's endpoint, such as ``https://host/v1``.
+        api_key: API_KEY, its key.
+        summary_model: SUMMARY_MODEL_NAME.
+        judge_base: JUDGE_API_BASE; API_BASE where unset.
+        judge_key: JUDGE_API_KEY; API_KEY where neither it nor JUDGE_API_BASE is set, for a
+            key is not sent to an endpoint that it was not given for.
+        judge_model: JUDGE_MODEL_NAME.
+        proxy: PROXY, such as ``http://user:password@host:port``.
+    """
+
+    serper: Secret | None = None
+    jina: tuple[Secret, ...] = ()
+    api_base: str | None = None
+    api_key: Secret | None = None
+    summary_model: str | None = None
+    judge_base: str | None = None
+    judge_key: Secret | None = None
+    judge_model: str | None = None
+    proxy: Secret | None = None
+
+    @classmethod
+    def from_env(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        dotenv: str | Path | None = ".env",
+    ) -> Keys:
+        """Read them; nothing is written to the environment.
+
+        Args:
+            environ: the variables; the process's own by default.  They win over the file.
+            dotenv: a file of ``NAME=value`` lines, in the working folder by default; one
+                that does not exist is passed over.  None reads no file.
+
+        Example:
+            >>> keys = Keys.from_env({"JINA_API_KEYS": "first-long-key, second-long-key"}, None)
+            >>> keys.jina
+            (Secret('***'), Secret('***'))
+        """
+        values: dict[str, str | None] = {}
+        if dotenv is not None:
+            values.update(dotenv_values(dotenv, interpolate=False))
+        values.update(os.environ if environ is None else environ)
+
+        def plain(name: str) -> str | None:
+            return (values.get(name) or "").strip() or None
+
+        base, key = plain("API_BASE"), as_secret(plain("API_KEY"))
+        judge_base, judge_key = plain("JUDGE_API_BASE"), as_secret(plain("JUDGE_API_KEY"))
+        jina = (plain("JINA_API_KEYS") or "").split(",")
+        return cls(
+            serper=as_secret(plain("SERPER_KEY_ID")),
+            jina=tuple(Secret(part.strip()) for part in jina if part.strip()),
+            api_base=base,
+            api_key=key,
+            summary_model=plain("SUMMARY_MODEL_NAME"),
+            judge_base=judge_base or base,
+            judge_key=judge_key or (None if judge_base else key),
+            judge_model=plain("JUDGE_MODEL_NAME"),
+            proxy=proxy_secret(plain("PROXY")),
+        )
+
+
+def proxy_secret(url: Secret | str | None) -> Secret | None:
+    """A proxy's address as a :class:`Secret`; its password alone is masked in texts too."""
+    secret = as_secret(url)
+    if secret is not None:
+        try:
+            password = urlsplit(secret.reveal()).password
+        except ValueError:
+            password = None
+        if password:
+            _remember(password)
+            _remember(unquote(password))
+    return secret

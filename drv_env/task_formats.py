@@ -1,0 +1,284 @@
+"""The rows of one file, whatever its format, numbered as a person would look them up.
+
+Text files (JSON lines, CSV, TSV) count lines from 1, and a row is named by its first line;
+Parquet and JSON count rows from 0.  A row that can't be read comes as the reason why; what
+makes the whole file unreadable raises.  This module doesn't know what makes a good task:
+:class:`~drv_env.task_rows.Columns` only tells it which columns a table must have.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import json
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from drv_env.errors import SettingError, TaskDataError, boundary
+from drv_env.task_rows import MAX_CHARACTERS, Columns, has
+
+TEXT_KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv"}
+KINDS = {".parquet": "parquet", ".pq": "parquet", **TEXT_KINDS}
+"""Formats by the end of a file's name; those of text may have ``.gz`` after it."""
+
+_BATCH = 1024
+
+Row = Mapping[str, Any] | str
+"""A row's columns, or why it can't be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextFormat:
+    """How text files are written.
+
+    Attributes:
+        encoding: a byte order mark is skipped.
+        delimiter: of CSV, one character; None for a comma, in ``.tsv`` a tab.
+
+    Raises:
+        SettingError: naming a value that can't work.
+    """
+
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise SettingError(
+                f"encoding must be one that Python knows, got {self.encoding!r}"
+            ) from None
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise SettingError(
+                f"delimiter must be one character, not a quote, got {self.delimiter!r}"
+            )
+
+
+def kind_of(file: Path) -> str | None:
+    """The format by the file's name, None when it is not known."""
+    suffix, gzipped = _suffix(file)
+    return (TEXT_KINDS if gzipped else KINDS).get(suffix)
+
+
+def rows_of(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
+    """Each row of the file with its number and what that counts, ``"line"`` or ``"row"``.
+
+    Raises:
+        TaskDataError: with the file's name, when it can't be read or lacks a column.
+    """
+    kind = kind_of(file)
+    with boundary(TaskDataError, str(file)):
+        try:
+            if kind == "parquet":
+                yield from _parquet_rows(file, columns)
+            elif kind == "json":
+                yield from _json_rows(file, columns, text)
+            elif kind == "csv":
+                yield from _csv_rows(file, columns, text)
+            else:
+                with _open(file, text, "\n") as lines:
+                    yield from _json_lines(lines)
+        except TaskDataError as error:
+            raise TaskDataError(f"{file}: {error}") from error.__cause__
+
+
+def _suffix(file: Path) -> tuple[str, bool]:
+    """The end of a name in lower case, and whether ``.gz`` follows it."""
+    gzipped = file.suffix.lower() == ".gz"
+    return (file.with_suffix("") if gzipped else file).suffix.lower(), gzipped
+
+
+@contextmanager
+def _open(file: Path, text: TextFormat, newline: str) -> Iterator[TextIO]:
+    """A text file whose undecodable bytes come as lone surrogates, found per row later."""
+    encoding = text.encoding
+    with gzip.open(file, "rb") if _suffix(file)[1] else file.open("rb") as raw:
+        if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
+            encoding = "utf-8-sig"
+            if raw.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise TaskDataError("not UTF-8 but UTF-16; read it with encoding='utf-16'")
+        with io.TextIOWrapper(
+            raw,  # type: ignore[type-var]
+            encoding,
+            errors="surrogateescape",
+            newline=newline,
+        ) as stream:
+            yield stream
+
+
+def _json_lines(lines: Iterable[str]) -> Iterator[tuple[int, str, Row]]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield number, "line", f"not JSON: {error}"
+            continue
+        yield number, "line", _object(row)
+
+
+def _json_rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
+    with _open(file, text, "\n") as stream:
+        content = stream.read()
+    if not content.strip():
+        return
+    try:
+        value = json.loads(content)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        # Many data sets keep JSON lines in files named .json.
+        yield from _json_lines(content.split("\n"))
+        return
+    if isinstance(value, dict):
+        lists = [item for item in value.values() if isinstance(item, list)]
+        if has(value, columns.question):
+            value = [value]
+        elif len(lists) == 1:
+            value = lists[0]
+    if not isinstance(value, list):
+        raise TaskDataError("a JSON file must hold a list of objects, or an object with one list")
+    for index, row in enumerate(value):
+        yield index, "row", _object(row)
+
+
+def _object(row: Any) -> Row:
+    return row if isinstance(row, dict) else f"not an object: {row!r:.60}"
+
+
+def _csv_rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
+    # The limit is the process's: it is only ever raised.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_CHARACTERS))
+    delimiter = text.delimiter or ("\t" if _suffix(file)[0] == ".tsv" else ",")
+    with _open(file, text, "") as stream:
+        lines = _Lines(stream)
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        header: Sequence[str] | None = None
+        while True:
+            start = lines.begin()
+            try:
+                fields = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                fault = f"not CSV: {error}"
+                if lines.give_back():
+                    fault = "not CSV: a quote is opened and never closed"
+                elif lines.number > start:
+                    fault += f" (lines {start} to {lines.number})"
+                if header is None:
+                    raise TaskDataError(f"the header is {fault}") from None
+                yield start, "line", fault
+                continue
+            if not any(value.strip() for value in fields):
+                continue
+            if header is None:
+                header = [name.strip() for name in fields]
+                _no_repeats(header)
+                columns.check(header)
+            elif len(fields) != len(header):
+                yield start, "line", f"{len(fields)} fields where the header has {len(header)}"
+            else:
+                yield start, "line", dict(zip(header, fields, strict=True))
+
+
+class _Lines:
+    """The lines of a file, counted, the last record's kept so that they can be read again."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+        self._again: deque[str] = deque()
+        self._record: list[str] = []
+        self.number = 0
+        self._ended = False
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        try:
+            line = self._again.popleft() if self._again else next(self._lines)
+        except StopIteration:
+            self._ended = True
+            raise
+        self.number += 1
+        self._record.append(line)
+        return line
+
+    def begin(self) -> int:
+        """Start a record; the number of its first line."""
+        self._record.clear()
+        return self.number + 1
+
+    def give_back(self) -> bool:
+        """When an open quote swallowed the file to its end, read the lines after it again.
+
+        Only when they have no quote themselves: then none of them can be the inside of a
+        quoted text.
+        """
+        after = self._record[1:]
+        if not self._ended or any('"' in line for line in after):
+            return False
+        self._again.extend(after)
+        self.number -= len(after)
+        self._ended = False
+        return True
+
+
+def _parquet_rows(file: Path, columns: Columns) -> Iterator[tuple[int, str, Row]]:
+    # Imported here: only who reads Parquet pays for it.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as table:
+        schema = table.schema_arrow
+        _no_repeats(schema.names)
+        columns.check(_nested_names(schema))
+        index = 0
+        for batch in table.iter_batches(batch_size=_BATCH):
+            for place, kind in enumerate(batch.schema.types):
+                if pa.types.is_timestamp(kind):
+                    # Nanoseconds don't fit Python's datetime.
+                    cells = batch.column(place).cast(pa.timestamp("us", kind.tz), safe=False)
+                    batch = batch.set_column(place, batch.schema.names[place], cells)
+            try:
+                rows: list[Row] = batch.to_pylist()
+            except ValueError:
+                rows = [_parquet_row(batch, place) for place in range(batch.num_rows)]
+            for row in rows:
+                yield index, "row", row
+                index += 1
+
+
+def _parquet_row(batch: Any, place: int) -> Row:
+    row = {}
+    for name, cells in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            row[name] = cells[place].as_py()
+        except ValueError as error:
+            return f"column {name!r} can't be read: {error}"
+    return row
+
+
+def _nested_names(fields: Any, above: str = "") -> list[str]:
+    """Names of a schema's columns, those inside structs with dots."""
+    found = []
+    for entry in fields:
+        found.append(f"{above}{entry.name}")
+        if str(entry.type).startswith("struct"):
+            found += _nested_names(entry.type, f"{above}{entry.name}.")
+    return found
+
+
+def _no_repeats(names: Sequence[str]) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1 and name]
+    if repeated:
+        raise TaskDataError(f"column {repeated[0]!r} occurs more than once")

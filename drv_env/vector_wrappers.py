@@ -1,0 +1,177 @@
+"""The reward wrappers for vectors of envs: same definitions, arrays in place of numbers.
+
+They work with every autoreset mode, in either order, and pay each sub-environment what
+:mod:`drv_env.wrappers` would pay it alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorWrapper
+
+from drv_env.episode import Ending, Episode
+from drv_env.errors import DrvError, SettingError
+from drv_env.game import Info
+from drv_env.rewards.information_gain import (
+    GainKind,
+    GoldAnswers,
+    Scorer,
+    answer_value,
+    check_settings,
+    gain,
+    is_scored,
+)
+from drv_env.vector import DeepResearchVectorEnv
+from drv_env.wrappers import check_penalty
+
+Texts = tuple[str, ...]
+VectorOfText = gymnasium.vector.VectorEnv[Texts, Sequence[str], np.ndarray]
+
+
+class VectorInformationGainReward(
+    VectorWrapper[Texts, Sequence[str], Texts, Sequence[str], np.ndarray]
+):
+    """:class:`~drv_env.wrappers.InformationGainReward` for a vector env.
+
+    Args:
+        env: made of :class:`~drv_env.vector.DeepResearchVectorEnv`.
+        scorer: gives the model's belief in an answer; held by reference, asked for one
+            sub-environment after the other.
+        tools: names of the tools whose calls are scored.
+        kind: ``"log_prob_diff"`` or ``"prob_diff"``.
+        answers: score the ``"first"`` gold answer, or the ``"best"`` of all.
+
+    Raises:
+        SettingError: for a setting or an env that can't work.
+    """
+
+    def __init__(
+        self,
+        env: VectorOfText,
+        scorer: Scorer,
+        tools: Collection[str] = ("visit",),
+        kind: GainKind = "log_prob_diff",
+        answers: GoldAnswers = "first",
+    ) -> None:
+        check_settings(kind, answers, tools)
+        _game_of(env)
+        super().__init__(env)
+        self.scorer = scorer
+        self.tools = tuple(tools)
+        self.kind: GainKind = kind
+        self.answers: GoldAnswers = answers
+        self._last: list[float | None] = [None] * env.num_envs
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Texts, Info]:
+        """Reset, and score the openings."""
+        observations, infos = self.env.reset(seed=cast(Any, seed), options=options)
+        self._score_openings(infos)
+        return observations, infos
+
+    def step(
+        self, actions: Sequence[str]
+    ) -> tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Info]:
+        """Step, and score the histories after a call of one of the tools.
+
+        A scorer that is lost for one sub-environment breaks that episode alone.
+        """
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        shown, rewards, truncated = list(observations), rewards.copy(), truncated.copy()
+        played = infos.get("_turn_reward", np.zeros(self.num_envs, dtype=bool))
+        for index, episode in enumerate(_game_of(self.env).episodes):
+            if not played[index] or episode.ending is not None:
+                continue
+            if not is_scored(episode.turns[-1], self.tools):
+                continue
+            try:
+                value = self._value(episode)
+            except DrvError as error:
+                episode.break_off(error)
+                shown[index], rewards[index], truncated[index] = "", 0.0, True
+                infos["ending"][index], infos["error"][index] = str(episode.ending), str(error)
+                if "penalised" in infos:
+                    infos["penalised"][index] = False
+                continue
+            last = self._last[index]
+            if value is None:
+                continue
+            self._last[index] = value
+            if last is not None:
+                found = gain(last, value, self.kind)
+                infos["turn_reward"][index] = dataclasses.replace(
+                    infos["turn_reward"][index], information_gain=found
+                )
+                if not ("penalised" in infos and infos["penalised"][index]):
+                    rewards[index] += found
+        self._score_openings(infos)
+        return tuple(shown), rewards, terminated, truncated, infos
+
+    def _score_openings(self, infos: Info) -> None:
+        """Score the openings of the episodes that have just begun.
+
+        Raises:
+            DrvError: when the scorer is lost; nothing has been played in them yet.
+        """
+        begun = infos.get("_task_id", np.zeros(self.num_envs, dtype=bool))
+        for index, episode in enumerate(_game_of(self.env).episodes):
+            if begun[index]:
+                self._last[index] = self._value(episode)
+
+    def _value(self, episode: Episode) -> float | None:
+        return answer_value(
+            lambda answer: self.scorer.score(episode.messages, answer),
+            episode.task.answers,
+            self.answers,
+        )
+
+
+class VectorFormatPenalty(VectorWrapper[Texts, Sequence[str], Texts, Sequence[str], np.ndarray]):
+    """:class:`~drv_env.wrappers.FormatPenalty` for a vector env.
+
+    Args:
+        env: made of :class:`~drv_env.vector.DeepResearchVectorEnv`.
+        penalty: λ, at least 0; 1.0 as published.
+
+    Raises:
+        SettingError: for a penalty or an env that can't work.
+    """
+
+    def __init__(self, env: VectorOfText, penalty: float = 1.0) -> None:
+        self.penalty = check_penalty(penalty)
+        _game_of(env)
+        super().__init__(env)
+
+    def step(
+        self, actions: Sequence[str]
+    ) -> tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Info]:
+        """Step, and penalise malformed turns."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        rewards = rewards.copy()
+        for part in (infos, infos.get("final_info", {})):
+            if "verdict" not in part:
+                continue
+            broken = part["ending"] == str(Ending.BROKEN)
+            part["penalised"] = part["_verdict"] & ~part["verdict"] & ~broken
+            part["_penalised"] = part["_verdict"].copy()
+            rewards[part["penalised"]] = -self.penalty
+        return observations, rewards, terminated, truncated, infos
+
+
+def _game_of(env: VectorOfText) -> DeepResearchVectorEnv:
+    game = env.unwrapped
+    if not isinstance(game, DeepResearchVectorEnv):
+        raise SettingError(
+            f"this wrapper needs a DeepResearchVectorEnv, as make_vec makes it, got "
+            f"{type(game).__name__}"
+        )
+    return game

@@ -14,6 +14,9 @@ from typing import Annotated, Literal
 
 import tyro
 
+from trainers.commands.cassette import Cassette
+from trainers.commands.doctor import Doctor
+
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
@@ -68,6 +71,8 @@ class Version:
 
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
+    | Annotated[Cassette, tyro.conf.subcommand("cassette")]
     | Annotated[Version, tyro.conf.subcommand("version")]
 )
 

@@ -1,0 +1,112 @@
+"""The doctor: what is there, what shadows it, which keys are set."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from aiohttp import web
+
+from drv_env import background
+from trainers.cli import main
+from trainers.commands.doctor import examine
+
+NAMES = ("SERPER_KEY_ID", "JINA_API_KEYS", "API_BASE", "API_KEY", "SUMMARY_MODEL_NAME")
+NAMES += ("JUDGE_MODEL_NAME", "JUDGE_API_BASE", "JUDGE_API_KEY", "PROXY")
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def found(**arguments):
+    return {finding.subject: finding for finding in examine(**arguments)}
+
+
+@contextmanager
+def endpoint(status: int):
+    """A real server whose /v1/models answers with ``status`` and remembers the key."""
+    seen: list[str | None] = []
+
+    async def models(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization"))
+        return web.json_response({"data": []}, status=status)
+
+    async def start() -> tuple[web.AppRunner, int]:
+        app = web.Application()
+        app.router.add_get("/v1/models", models)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return runner, runner.addresses[0][1]
+
+    runner, port = background.run(start())
+    try:
+        yield f"http://127.0.0.1:{port}/v1", seen
+    finally:
+        background.run(runner.cleanup())
+
+
+def test_what_is_installed_is_ok_and_options_are_only_missing():
+    findings = found()
+    assert findings["gymnasium"].state == findings["torch"].state == "ok"
+    assert {finding.state for finding in findings.values()} <= {"ok", "missing"}
+    assert findings["agents"].state == "ok"
+
+
+def test_keys_are_named_and_never_shown(monkeypatch, capsys):
+    monkeypatch.setenv("SERPER_KEY_ID", "super-secret-serper-key")
+    assert found()["SERPER_KEY_ID"].state == "ok"
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert "SERPER_KEY_ID" in shown
+    assert "super-secret" not in shown
+
+
+def test_a_package_of_the_same_name_is_found_and_named(tmp_path):
+    other = tmp_path / "other" / "agents"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "trainers.cli", "doctor"],
+        env={**os.environ, "PYTHONPATH": str(other.parent), "COLUMNS": "300"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr
+    line = next(line for line in done.stdout.splitlines() if str(other) in line)
+    assert "broken" in line
+    assert "uninstall or rename" in line
+
+
+@pytest.mark.parametrize(("status", "state"), [(200, "ok"), (401, "broken"), (404, "broken")])
+def test_an_endpoint_is_asked(monkeypatch, status, state):
+    with endpoint(status) as (base, seen):
+        monkeypatch.setenv("API_BASE", base)
+        monkeypatch.setenv("API_KEY", "key-of-the-endpoint")
+        findings = found(endpoints=True)
+    assert findings["endpoint of the summariser"].state == state
+    assert set(seen) == {"Bearer key-of-the-endpoint"}
+    if status == 401:
+        assert findings["endpoint of the summariser"].remedy == "check the key"
+
+
+def test_an_endpoint_that_is_not_there_is_broken(monkeypatch):
+    async def free_port() -> int:
+        server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        server.close()
+        await server.wait_closed()
+        return port
+
+    monkeypatch.setenv("JUDGE_API_BASE", f"http://127.0.0.1:{background.run(free_port())}/v1")
+    finding = found(endpoints=True)["endpoint of the judge"]
+    assert finding.state == "broken"
+    assert "check the address" in finding.remedy

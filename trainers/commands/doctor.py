@@ -1,0 +1,215 @@
+"""``drv doctor``: what is installed, what stands in the way, and what to do about it.
+
+Nothing heavy is imported: packages are looked up, not loaded.  Keys are named, never
+shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["ok", "missing", "broken"]
+
+_EXTRAS: dict[str, dict[str, str]] = {
+    "": {
+        "aiohttp": "aiohttp",
+        "gymnasium": "gymnasium",
+        "numpy": "numpy",
+        "pyarrow": "pyarrow",
+        "tantivy": "tantivy",
+        "tokenizers": "tokenizers",
+    },
+    "train": {"torch": "torch", "transformers": "transformers", "safetensors": "safetensors"},
+    "vllm": {"vllm": "vllm"},
+    "openrlhf": {"openrlhf": "openrlhf"},
+    "ray": {"ray": "ray"},
+}
+"""By extra: the import name of each package and the distribution that has it."""
+
+_OURS = ("drv_env", "replay", "agents", "trainers")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        subject: what it is.
+        state: ``ok``, ``missing`` (an option that is not there) or ``broken``.
+        detail: what was found.
+        remedy: what to do; empty where nothing is needed.
+    """
+
+    subject: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Say what is installed, what shadows it, which keys are set, and what to do."""
+
+    endpoints: bool = False
+    """Also ask the summariser's and the judge's endpoints whether they answer."""
+
+    def run(self) -> None:
+        """Print a table; exits with 1 when something is broken."""
+        import sys
+
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        findings = list(examine(self.endpoints))
+        table = Table(title="drv doctor")
+        for name in ("what", "state", "found", "what to do"):
+            table.add_column(name)
+        styles = {"ok": "green", "missing": "yellow", "broken": "bold red"}
+        for finding in findings:
+            state = Text(finding.state, style=styles[finding.state])
+            table.add_row(Text(finding.subject), state, Text(finding.detail), Text(finding.remedy))
+        Console().print(table)
+        if any(finding.state == "broken" for finding in findings):
+            sys.exit(1)
+
+
+def examine(endpoints: bool = False) -> Iterator[Finding]:
+    """Everything that can be said without loading anything heavy.
+
+    Args:
+        endpoints: also ask the endpoints that are set.
+    """
+    yield from _packages()
+    yield from _shadows()
+    yield from _devices()
+    yield from _keys()
+    if endpoints:
+        from drv_env import background
+
+        yield from background.run(_answers())
+
+
+def _packages() -> Iterator[Finding]:
+    import platform
+    from importlib import metadata, util
+
+    yield Finding("Python", "ok", platform.python_version())
+    for extra, packages in _EXTRAS.items():
+        for module, distribution in packages.items():
+            if util.find_spec(module) is not None:
+                try:
+                    version = metadata.version(distribution)
+                except metadata.PackageNotFoundError:
+                    version = "found, of unknown version"
+                yield Finding(module, "ok", version)
+                continue
+            target = f"drv-env[{extra}]" if extra else "drv-env"
+            state: State = "missing" if extra else "broken"
+            yield Finding(module, state, "not installed", f"pip install '{target}'")
+
+
+def _shadows() -> Iterator[Finding]:
+    """Packages of other distributions under our names, which Python may import instead."""
+    from importlib import metadata, util
+    from pathlib import Path
+
+    home = Path(__file__).resolve().parents[2]
+    owners = metadata.packages_distributions()
+    for name in _OURS:
+        others = sorted({item for item in owners.get(name, []) if item != "drv-env"})
+        spec = util.find_spec(name)
+        places = [] if spec is None else list(spec.submodule_search_locations or [])
+        where = Path(places[0]).resolve() if places else None
+        if where is not None and where.parent != home:
+            yield Finding(
+                name,
+                "broken",
+                f"imported from {where}, not from {home}",
+                "uninstall or rename what shadows it, or use an environment of its own"
+                + (f": pip uninstall {' '.join(others)}" if others else ""),
+            )
+        elif others:
+            yield Finding(
+                name,
+                "broken",
+                f"also installed by {', '.join(others)}, whose files mix with ours",
+                f"use an environment of its own, or pip uninstall {' '.join(others)} and "
+                "install drv-env again",
+            )
+        else:
+            yield Finding(name, "ok", str(home / name))
+
+
+def _devices() -> Iterator[Finding]:
+    import os
+    from pathlib import Path
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield Finding("CPU cores", "ok", str(cores))
+    if Path("/proc/driver/nvidia/version").exists():
+        yield Finding("NVIDIA driver", "ok", "present")
+    else:
+        remedy = "none needed for the demo and the tests"
+        yield Finding("NVIDIA driver", "missing", "no GPU to be seen", remedy)
+
+
+def _keys() -> Iterator[Finding]:
+    from drv_env.secrets import Keys
+
+    keys = Keys.from_env()
+    wanted = {
+        "SERPER_KEY_ID": (keys.serper, "live search"),
+        "JINA_API_KEYS": (keys.jina, "reading pages through Jina"),
+        "API_BASE": (keys.api_base, "the summariser"),
+        "SUMMARY_MODEL_NAME": (keys.summary_model, "the summariser"),
+        "JUDGE_MODEL_NAME": (keys.judge_model, "the judge"),
+        "JUDGE_API_BASE or API_BASE": (keys.judge_base, "the judge"),
+    }
+    for name, (value, purpose) in wanted.items():
+        if value:
+            yield Finding(name, "ok", "set")
+        else:
+            remedy = f"set it in the environment or in .env for {purpose}"
+            yield Finding(name, "missing", "not set", remedy)
+
+
+async def _answers() -> list[Finding]:
+    from drv_env.errors import ToolError
+    from drv_env.http import HttpClient
+    from drv_env.secrets import Keys
+
+    keys = Keys.from_env()
+    found = []
+    http = HttpClient(proxy=keys.proxy)
+    try:
+        for name, base, key in (
+            ("summariser", keys.api_base, keys.api_key),
+            ("judge", keys.judge_base, keys.judge_key),
+        ):
+            if base is None:
+                continue
+            headers = {} if key is None else {"Authorization": f"Bearer {key.reveal()}"}
+            try:
+                reply = await http.request(
+                    "GET",
+                    base.rstrip("/") + "/models",
+                    headers=headers,
+                    timeout=10.0,
+                    raise_for_status=False,
+                )
+            except ToolError as error:
+                remedy = "check the address, the key and whether the server runs"
+                found.append(Finding(f"endpoint of the {name}", "broken", str(error), remedy))
+                continue
+            if reply.status < 400:
+                found.append(Finding(f"endpoint of the {name}", "ok", "answers"))
+            else:
+                remedy = "check the key" if reply.status in (401, 403) else "check the address"
+                detail = f"answers HTTP {reply.status}"
+                found.append(Finding(f"endpoint of the {name}", "broken", detail, remedy))
+    finally:
+        await http.close()
+    return found

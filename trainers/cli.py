@@ -16,6 +16,7 @@ import tyro
 
 from trainers.commands.cassette import Cassette
 from trainers.commands.doctor import Doctor
+from trainers.commands.judge import JudgeCommand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,7 @@ Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cassette, tyro.conf.subcommand("cassette")]
+    | Annotated[JudgeCommand, tyro.conf.subcommand("judge")]
     | Annotated[Version, tyro.conf.subcommand("version")]
 )
 

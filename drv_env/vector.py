@@ -225,6 +225,9 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
         """Close the tools."""
         background.run(self.game.tools.close())
 
+    def __del__(self) -> None:
+        """Leave closing to :meth:`close`: the collector runs on any thread, also at exit."""
+
     def _begin(self, index: int) -> tuple[str, Info]:
         """A new episode in one sub-environment: its question and info."""
         fresh = self.game.episode(self._draw(index))

@@ -33,9 +33,7 @@ Texts = tuple[str, ...]
 VectorOfText = gymnasium.vector.VectorEnv[Texts, Sequence[str], np.ndarray]
 
 
-class VectorInformationGainReward(
-    VectorWrapper[Texts, Sequence[str], Texts, Sequence[str], np.ndarray]
-):
+class VectorInformationGainReward(VectorWrapper):
     """:class:`~drv_env.wrappers.InformationGainReward` for a vector env.
 
     Args:
@@ -135,7 +133,7 @@ class VectorInformationGainReward(
         )
 
 
-class VectorFormatPenalty(VectorWrapper[Texts, Sequence[str], Texts, Sequence[str], np.ndarray]):
+class VectorFormatPenalty(VectorWrapper):
     """:class:`~drv_env.wrappers.FormatPenalty` for a vector env.
 
     Args:

@@ -31,8 +31,8 @@ from replay.trajectory import Trajectory
 from trainers.advantages import IGPO, Credit, turn_advantages, turn_values
 from trainers.information_gain import GainSettings, with_gains
 from trainers.log_probs import token_log_probs
-from trainers.losses import clipped_surrogate
-from trainers.rows import Row, pad_rows
+from trainers.losses import PolicyLoss, clipped_surrogate
+from trainers.rows import Row, by_tokens, pad_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,8 @@ class RLConfig:
         tasks_per_step: questions a step.
         group_size: rollouts a question, at least 2: statistics are within the group.
         minibatches: updates a step, each on an equal share of the rollouts.
+        microbatch_tokens: padded tokens of one forward pass; an update sums over as many
+            passes as it takes, and its result does not depend on it.
         learning_rate: AdamW's, constant.
         clip_low: lower clip of the ratio.
         clip_high: upper clip of the ratio.
@@ -64,6 +66,7 @@ class RLConfig:
     tasks_per_step: int = 8
     group_size: int = 8
     minibatches: int = 2
+    microbatch_tokens: int = 8192
     learning_rate: float = 5e-4
     clip_low: float = 0.2
     clip_high: float = 0.2
@@ -72,7 +75,7 @@ class RLConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "tasks_per_step", "minibatches"):
+        for name in ("steps", "tasks_per_step", "minibatches", "microbatch_tokens"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.group_size < 2:
@@ -192,34 +195,50 @@ def _update(
     parts = np.array_split(rng.permutation(len(rollouts)), min(config.minibatches, len(rollouts)))
     model.train()
     for part in parts:
-        chosen = [rollouts[index] for index in part]
-        ids, mask = pad_rows([item.row for item in chosen], device)
-        log_probs, entropies = token_log_probs(model, ids, mask)
-        counts = torch.tensor([len(item.old_log_probs) for item in chosen], device=device)
-        loss = clipped_surrogate(
-            log_probs,
-            torch.from_numpy(np.concatenate([item.old_log_probs for item in chosen])).to(device),
-            torch.from_numpy(np.concatenate([item.advantages for item in chosen])).to(device),
-            torch.repeat_interleave(torch.arange(len(chosen), device=device), counts),
-            len(chosen),
-            config.clip_low,
-            config.clip_high,
-        )
+        batch = [rollouts[index] for index in part]
+        tokens = sum(len(item.old_log_probs) for item in batch)
         optimiser.zero_grad(set_to_none=True)
-        loss.loss.backward()  # type: ignore[no-untyped-call]
+        for micro in by_tokens([len(item.row) for item in batch], config.microbatch_tokens):
+            chosen = [batch[index] for index in micro]
+            loss, entropies = _loss(model, chosen, len(batch), config, device)
+            loss.loss.backward()  # type: ignore[no-untyped-call]
+            share = len(entropies) / tokens / len(parts)
+            measured = {
+                "loss": float(loss.loss.detach()) / len(parts),
+                "kl": loss.kl * share,
+                "clip_share": loss.clip_share * share,
+                "entropy": float(entropies.mean()) * share,
+            }
+            for name, value in measured.items():
+                sums[name] = sums.get(name, 0.0) + value
         norm = nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
         optimiser.step()
-        measured = {
-            "loss": float(loss.loss.detach()),
-            "kl": loss.kl,
-            "clip_share": loss.clip_share,
-            "entropy": float(entropies.mean()),
-            "grad_norm": float(norm),
-        }
-        for name, value in measured.items():
-            sums[name] = sums.get(name, 0.0) + value / len(parts)
+        sums["grad_norm"] = sums.get("grad_norm", 0.0) + float(norm) / len(parts)
     model.eval()
     return sums
+
+
+def _loss(
+    model: nn.Module,
+    chosen: Sequence[_Rollout],
+    rollouts: int,
+    config: RLConfig,
+    device: torch.device,
+) -> tuple[PolicyLoss, torch.Tensor]:
+    """The share of ``chosen`` in the loss of a minibatch of so many ``rollouts``."""
+    ids, mask = pad_rows([item.row for item in chosen], device)
+    log_probs, entropies = token_log_probs(model, ids, mask)
+    counts = torch.tensor([len(item.old_log_probs) for item in chosen], device=device)
+    loss = clipped_surrogate(
+        log_probs,
+        torch.from_numpy(np.concatenate([item.old_log_probs for item in chosen])).to(device),
+        torch.from_numpy(np.concatenate([item.advantages for item in chosen])).to(device),
+        torch.repeat_interleave(torch.arange(len(chosen), device=device), counts),
+        rollouts,
+        config.clip_low,
+        config.clip_high,
+    )
+    return loss, entropies
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,26 @@ class Row:
         return len(self.ids)
 
 
+def by_tokens(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """Indices in parts of like length, each at most ``most`` tokens once it is padded.
+
+    Args:
+        lengths: tokens of each row.
+        most: padded tokens of a part; a row longer than that is a part by itself.
+
+    Example:
+        >>> by_tokens([5, 1, 2, 9], 6)
+        [[1, 2], [0], [3]]
+    """
+    parts: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: (lengths[index], index)):
+        if parts and (len(parts[-1]) + 1) * lengths[index] <= most:
+            parts[-1].append(index)
+        else:
+            parts.append([index])
+    return parts
+
+
 def pad_rows(rows: Sequence[Row], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
     """``(ids int64, mask bool)``, each ``(rows, longest)``, padded right with 0 and False."""
     longest = max(len(row) for row in rows)

@@ -19,6 +19,9 @@ from drv_env.errors import SettingError
 from trainers.log_probs import token_log_probs
 from trainers.rows import Row, pad_rows
 
+_STRETCH = 50
+"""Batches whose rows are sorted by length among themselves, to pad less."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SFTConfig:
@@ -119,7 +122,7 @@ def schedule(step: int, steps: int, warmup: int) -> float:
 
     Example:
         >>> [round(schedule(step, 4, 2), 2) for step in (1, 2, 3, 4)]
-        [0.5, 1.0, 1.0, 0.5]
+        [0.5, 1.0, 0.67, 0.33]
     """
     if step < warmup:
         return step / warmup
@@ -127,11 +130,19 @@ def schedule(step: int, steps: int, warmup: int) -> float:
 
 
 def _batches(rows: Sequence[Row], config: SFTConfig) -> Iterator[list[Row]]:
+    """Batches in random order, each of rows of like length out of a random stretch."""
     rng = np.random.default_rng(config.seed)
+    stretch = _STRETCH * config.batch_size
     for _ in range(config.epochs):
         order = rng.permutation(len(rows))
-        for start in range(0, len(rows), config.batch_size):
-            yield [rows[index] for index in order[start : start + config.batch_size]]
+        batches = []
+        for start in range(0, len(rows), stretch):
+            near = sorted(order[start : start + stretch], key=lambda index: len(rows[index]))
+            batches += [
+                near[at : at + config.batch_size] for at in range(0, len(near), config.batch_size)
+            ]
+        for number in rng.permutation(len(batches)):
+            yield [rows[index] for index in batches[number]]
 
 
 def _check_rows(rows: Sequence[Row]) -> None:

@@ -183,3 +183,29 @@ def test_gain_settings_are_checked():
         GainSettings(kind="ratio")
     with pytest.raises(SettingError, match="tools"):
         GainSettings(tools=())
+
+
+def test_the_update_does_not_depend_on_the_microbatches(tiny_game, cloned):
+    results = []
+    for most in (1, 300, 100_000):
+        engine = TransformersEngine(copy.deepcopy(cloned), slots=16, max_context=512, seed=5)
+        model = copy.deepcopy(cloned)
+        config = RLConfig(
+            steps=1,
+            tasks_per_step=4,
+            group_size=4,
+            microbatch_tokens=most,
+            sampling=sampling(tiny_game),
+        )
+        seen = []
+        train_rl(
+            model, engine, tiny_game.envs, tiny_game.template, tiny_game.tasks, config, seen.append
+        )
+        background.run(engine.close())
+        results.append(
+            (seen[0].metrics, torch.cat([p.detach().flatten() for p in model.parameters()]))
+        )
+    for metrics, parameters in results[1:]:
+        for name in ("loss", "kl", "entropy", "clip_share", "grad_norm"):
+            assert metrics[name] == pytest.approx(results[0][0][name], abs=1e-4)
+        torch.testing.assert_close(parameters, results[0][1], atol=2e-3, rtol=0)

@@ -4,9 +4,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALLER := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL := $(INSTALLER) --constraint constraints.txt
 
-.PHONY: demo test check bench-quick clean
+.PHONY: demo test check test-oldest test-adapters extras bench-quick clean
 
 demo: $(VENV)/.train
 	$(BIN)/drv demo $(ARGS)
@@ -19,6 +20,28 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
+
+# The environment on the oldest gymnasium it promises to run on.
+test-oldest: $(VENV)/.dev
+	$(INSTALLER) --no-deps --upgrade --target $(VENV)/oldest gymnasium==1.2.2
+	PYTHONPATH=$(CURDIR)/$(VENV)/oldest $(BIN)/python -m pytest -m "not slow" tests/env $(ARGS)
+
+# The adapters against the real TRL and verifiers, in an environment of their own.
+test-adapters: .venv-adapters/.made
+	.venv-adapters/bin/python -m pytest tests/adapters $(ARGS)
+
+.venv-adapters/.made: pyproject.toml constraints.txt tests/adapters/requirements.txt
+	$(PYTHON) -m venv .venv-adapters
+	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --requirement tests/adapters/requirements.txt --editable '.[train]'
+	@touch $@
+
+# Every extra that a machine without a GPU can resolve; openrlhf's needs CUDA to build.
+extras: $(VENV)/.train
+	for extra in train dev ray vllm; do \
+		echo "resolving drv-env[$$extra]"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run ".[$$extra]" || exit 1; \
+	done
 
 bench-quick: $(VENV)/.dev
 	$(BIN)/python benchmarks/env_step.py --quick

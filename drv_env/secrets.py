@@ -59,6 +59,9 @@ class Secret:
     def __repr__(self) -> str:
         return f"Secret('{MASKED}')"
 
+    def __format__(self, spec: str) -> str:
+        return format(MASKED, spec)
+
     def __bool__(self) -> bool:
         return bool(self._value)
 

@@ -34,7 +34,7 @@ class Demo:
     """The published method, or its baseline without information gain."""
     worlds: int = 16
     """Webs to train in; they share their names and differ in their facts."""
-    expert_episodes: int = 4800
+    expert_episodes: int = 6400
     """Trajectories of the expert to clone."""
     copy_steps: int = 1000
     """The most steps of learning to copy, before cloning."""

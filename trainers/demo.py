@@ -81,7 +81,7 @@ class DemoConfig:
     out: Path = Path("runs/demo")
     algorithm: str = "igpo"
     worlds: int = 16
-    expert_episodes: int = 4800
+    expert_episodes: int = 6400
     copy_steps: int = 1000
     sft_epochs: int = 2
     rl_steps: int = 40

@@ -5,6 +5,7 @@ Importing it registers ``drv_env/DeepResearch-v0`` with Gymnasium.
 
 import gymnasium
 
+from drv_env.context import TextCounter
 from drv_env.env import DeepResearchEnv
 from drv_env.episode import Ending, Episode, Rules
 from drv_env.errors import (
@@ -46,6 +47,7 @@ __all__ = [
     "SettingError",
     "Task",
     "TaskDataError",
+    "TextCounter",
     "TextSpace",
     "ToolError",
     "TurnReward",

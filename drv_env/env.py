@@ -7,7 +7,8 @@ from typing import Any
 import gymnasium
 
 from drv_env import background
-from drv_env.episode import ContextCounter, Episode, Rules
+from drv_env.context import ContextCounter
+from drv_env.episode import Episode, Rules
 from drv_env.errors import SettingError
 from drv_env.game import (
     Game,

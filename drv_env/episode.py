@@ -24,12 +24,12 @@ The rules, all of them:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal
 
 from drv_env import prompts
+from drv_env.context import ContextCounter, Message
 from drv_env.errors import DrvError, SettingError, ToolError
 from drv_env.protocol import (
     UNUSABLE_ARGUMENTS,
@@ -55,9 +55,6 @@ from drv_env.tools.base import (
     ToolSchema,
     still_clock,
 )
-
-Message = dict[str, str]
-"""``{"role": "system" | "user" | "assistant", "content": text}``."""
 
 
 class Ending(StrEnum):
@@ -107,22 +104,6 @@ class Closed:
 
     ending: Ending
     answer: str | None
-
-
-class ContextCounter(Protocol):
-    """Counts context tokens as the transcript will hold them, separators included."""
-
-    def opening(self, messages: Sequence[Message]) -> int:
-        """Tokens of the opening messages with the first generation prompt."""
-        ...
-
-    def turn(self, text: str) -> int:
-        """Tokens of an assistant turn, where the caller doesn't say how many it sampled."""
-        ...
-
-    def observation(self, message: str) -> int:
-        """Tokens that an observation appends: separator, message, generation prompt."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -450,29 +431,3 @@ def _opening_messages(task: Task, rules: Rules) -> list[Message]:
     messages: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
     messages.append({"role": "user", "content": task.question})
     return messages
-
-
-class TextCounter:
-    """A :class:`ContextCounter` for callers without a transcript.
-
-    Args:
-        count: tokens of a text, for instance ``lambda text: len(tokenizer.encode(text))``.
-        per_message: tokens that the chat template adds to each message.
-    """
-
-    def __init__(self, count: Callable[[str], int], per_message: int = 5) -> None:
-        self._count = count
-        self._per_message = per_message
-
-    def opening(self, messages: Sequence[Message]) -> int:
-        """Tokens of the opening messages with the first generation prompt."""
-        sizes = [self._count(message["content"]) + self._per_message for message in messages]
-        return sum(sizes) + self._per_message
-
-    def turn(self, text: str) -> int:
-        """Tokens of an assistant turn."""
-        return self._count(text)
-
-    def observation(self, message: str) -> int:
-        """Tokens that an observation appends."""
-        return self._count(message) + 2 * self._per_message

@@ -11,7 +11,8 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from drv_env import background
-from drv_env.episode import Closed, ContextCounter, Ending, Episode, Observation, Rules
+from drv_env.context import ContextCounter
+from drv_env.episode import Closed, Ending, Episode, Observation, Rules
 from drv_env.errors import SettingError
 from drv_env.play import Outcome, Played, advance_at_once, play_turn, seen, settle
 from drv_env.rewards.outcome import exact_match

@@ -1,7 +1,8 @@
 """The turn language: reading assistant turns and writing observations.
 
 This file knows text and nothing else: no input or output, no tokens, no rewards, no
-budgets.  Everything that decides how a turn is read stands here, and nowhere else.
+budgets.  Everything that decides how a turn is read stands here and, for the inside of a
+call, in :mod:`drv_env.calls`; nowhere else.
 
 A turn is ``<think>…</think>`` followed by one ``<tool_call>…</tool_call>`` or one
 ``<answer>…</answer>``.  It is judged twice:
@@ -19,72 +20,61 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Literal
 
-import pyjson5
+from drv_env.calls import (
+    UNUSABLE_ARGUMENTS,
+    Action,
+    Answer,
+    Problem,
+    Search,
+    ToolCall,
+    Visit,
+    between,
+    code_call,
+    parse_body,
+    read_call,
+    render_call,
+    to_action,
+)
+
+__all__ = [
+    "ANSWER",
+    "CALL",
+    "END_ANSWER",
+    "END_CALL",
+    "END_RESPONSE",
+    "END_THINK",
+    "PAGE_SEPARATOR",
+    "RESPONSE",
+    "THINK",
+    "UNUSABLE_ARGUMENTS",
+    "Action",
+    "Answer",
+    "Problem",
+    "Reading",
+    "ReadingRule",
+    "Search",
+    "ToolCall",
+    "Visit",
+    "format_verdict",
+    "observation_body",
+    "read_turn",
+    "render_call",
+    "render_observation",
+    "render_search",
+    "render_turn",
+    "render_visit",
+]
 
 THINK, END_THINK = "<think>", "</think>"
 CALL, END_CALL = "<tool_call>", "</tool_call>"
 ANSWER, END_ANSWER = "<answer>", "</answer>"
 RESPONSE, END_RESPONSE = "<tool_response>", "</tool_response>"
-CODE, END_CODE = "<code>", "</code>"
 PAGE_SEPARATOR = "\n=======\n"
 """Stands between the pages of a visit observation."""
 
 ReadingRule = Literal["default", "released"]
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """Look up every query; ``queries`` is non-empty and holds no blank string."""
-
-    queries: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """Open every url with a goal in mind; ``urls`` is non-empty, ``goal`` may be blank."""
-
-    urls: tuple[str, ...]
-    goal: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """End the episode with this text, as written between the tags."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call of a tool by name, its arguments as written."""
-
-    name: str
-    arguments: dict[str, Any]
-
-
-Action = Search | Visit | Answer | ToolCall
-
-
-class Problem(StrEnum):
-    """Why a turn holds no action that could be done."""
-
-    NO_THOUGHT = "no_thought"
-    NO_ACTION = "no_action"
-    TWO_KINDS = "two_kinds"
-    NOT_JSON = "not_json"
-    NOT_A_CALL = "not_a_call"
-    MISSING_ARGUMENT = "missing_argument"
-    WRONG_ARGUMENT = "wrong_argument"
-    EMPTY_QUERY = "empty_query"
-
-
-UNUSABLE_ARGUMENTS = frozenset(
-    {Problem.MISSING_ARGUMENT, Problem.WRONG_ARGUMENT, Problem.EMPTY_QUERY}
-)
-"""Problems of calls that were read but can't be carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +138,10 @@ def read_turn(text: str, rule: ReadingRule = "default") -> Reading:
         return Reading(thought, Answer(answer), written=Answer(answer))
     if call is None:
         return Reading(thought, None, Problem.NO_ACTION, _no_action_complaint(body))
-    written, problem, complaint = _read_call(call)
+    written, problem, complaint = read_call(call)
     if written is None:
         return Reading(thought, None, problem, complaint)
-    action, problem, complaint = _to_action(written)
+    action, problem, complaint = to_action(written)
     return Reading(thought, action, problem, complaint, written)
 
 
@@ -178,9 +168,9 @@ def format_verdict(text: str, final: bool) -> bool:
     inner = _only_block(text, body, CALL, END_CALL, (ANSWER, END_ANSWER))
     if inner is None:
         return False
-    if _code_call(inner) is not None:
+    if code_call(inner) is not None:
         return True
-    value = _parse(inner)
+    value = parse_body(inner)
     return isinstance(value, dict) and "name" in value and isinstance(value.get("arguments"), dict)
 
 
@@ -230,20 +220,6 @@ def render_visit(url: str, goal: str, evidence: str, summary: str = "") -> str:
     return "\n".join(parts)
 
 
-def render_call(action: Search | Visit | ToolCall) -> str:
-    """The JSON body of a tool call, as an agent should write it."""
-    name: str
-    arguments: dict[str, Any]
-    match action:
-        case Search(queries):
-            name, arguments = "search", {"query": list(queries)}
-        case Visit(urls, goal):
-            name, arguments = "visit", {"url": list(urls), "goal": goal}
-        case ToolCall(name, arguments):
-            pass
-    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
-
-
 def render_turn(thought: str, action: Action) -> str:
     """A well-formed turn with this thought and action, one tag a line.
 
@@ -266,16 +242,6 @@ def render_turn(thought: str, action: Action) -> str:
 # ---- splitting thought from body ------------------------------------------------------
 
 
-def _between(text: str, opening: str, closing: str) -> str | None:
-    """Text between the first ``opening`` and the first ``closing`` after it."""
-    start = text.find(opening)
-    if start < 0:
-        return None
-    start += len(opening)
-    end = text.find(closing, start)
-    return None if end < 0 else text[start:end]
-
-
 def _split_released(text: str) -> tuple[str, str] | None:
     """(thought, whole text): the release searches blocks in the whole text."""
     has_open, has_close = THINK in text, END_THINK in text
@@ -283,7 +249,7 @@ def _split_released(text: str) -> tuple[str, str] | None:
         text = f"{text}\n{END_THINK}"
     elif has_close and not has_open:
         text = f"{THINK}\n{text}"
-    thought = _between(text, THINK, END_THINK)
+    thought = between(text, THINK, END_THINK)
     return None if thought is None else (thought, text)
 
 
@@ -322,7 +288,7 @@ def _split_default(text: str) -> tuple[str, str] | None:
 
 def _blocks_anywhere(body: str) -> tuple[str | None, str | None]:
     """(answer, call): the first complete block of each kind, wherever it stands."""
-    return _between(body, ANSWER, END_ANSWER), _between(body, CALL, END_CALL)
+    return between(body, ANSWER, END_ANSWER), between(body, CALL, END_CALL)
 
 
 def _blocks(body: str) -> tuple[str | None, str | None]:
@@ -331,11 +297,11 @@ def _blocks(body: str) -> tuple[str | None, str | None]:
     opening, closing, other, end_other = ANSWER, END_ANSWER, CALL, END_CALL
     if body.startswith(CALL, start):
         opening, closing, other, end_other = CALL, END_CALL, ANSWER, END_ANSWER
-    first = _between(body[start:], opening, closing)
+    first = between(body[start:], opening, closing)
     if first is None:
         return None, None
     rest = body[:start] + body[start + len(opening) + len(first) + len(closing) :]
-    second = _between(rest, other, end_other)
+    second = between(rest, other, end_other)
     return (first, second) if opening is ANSWER else (second, first)
 
 
@@ -402,107 +368,3 @@ def _no_action_complaint(body: str) -> str:
         if opening in body:
             return f"{opening} is not closed by {closing}"
     return "after the thought there is neither a <tool_call> nor an <answer>"
-
-
-# ---- reading a call -------------------------------------------------------------------
-
-_KEPT = {"search": ("query",), "visit": ("url", "goal"), "PythonInterpreter": ("code",)}
-"""Arguments that are kept of the tools the release knows; others keep all of theirs."""
-
-
-_DEEPEST = 64
-_WIDEST = 4_096
-
-
-def _parse(body: str) -> Any:
-    """JSON or JSON5, or None where it is neither, or monstrous."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        # JSON5 is the wider language; it decides.
-        try:
-            value = pyjson5.decode(body)
-        except (pyjson5.Json5Exception, ValueError, RecursionError):
-            return None
-    return value if _is_portable(value) else None
-
-
-def _is_portable(value: Any) -> bool:
-    """Whether a value can be written, compared, copied and pickled like any other.
-
-    Python can do none of these with lists nested some hundreds deep, nor write a whole
-    number of many thousand digits.
-    """
-    level = [value]
-    for _ in range(_DEEPEST):
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                inner.extend(item.values())
-            elif isinstance(item, list):
-                inner.extend(item)
-            elif isinstance(item, int) and item.bit_length() > _WIDEST:
-                return False
-        if not inner:
-            return True
-        level = inner
-    return False
-
-
-def _code_call(body: str) -> ToolCall | None:
-    """The release's form for code: the interpreter's name and a ``<code>`` block."""
-    if "pythoninterpreter" not in body.lower():
-        return None
-    code = _between(body, CODE, END_CODE)
-    return None if code is None else ToolCall("PythonInterpreter", {"code": code.strip()})
-
-
-def _read_call(body: str) -> tuple[ToolCall | None, Problem | None, str]:
-    call = _code_call(body)
-    if call is not None:
-        return call, None, ""
-    value = _parse(body)
-    if value is None:
-        return None, Problem.NOT_JSON, "the text inside <tool_call> is not JSON"
-    if not isinstance(value, dict) or "name" not in value or "arguments" not in value:
-        complaint = 'a tool call must be a JSON object with "name" and "arguments"'
-        return None, Problem.NOT_A_CALL, complaint
-    name, arguments = value["name"], value["arguments"]
-    if not isinstance(name, str):
-        return None, Problem.NOT_A_CALL, '"name" must be the name of a tool, as a string'
-    if not isinstance(arguments, dict):
-        arguments = {}
-    if name in _KEPT:
-        arguments = {key: arguments[key] for key in _KEPT[name] if key in arguments}
-    return ToolCall(name, arguments), None, ""
-
-
-def _to_action(call: ToolCall) -> tuple[Action | None, Problem | None, str]:
-    if call.name == "search":
-        queries, problem, complaint = _strings(call, "query")
-        return (None if problem else Search(queries)), problem, complaint
-    if call.name == "visit":
-        urls, problem, complaint = _strings(call, "url")
-        if problem:
-            return None, problem, complaint
-        if "goal" not in call.arguments:
-            complaint = 'visit needs a "goal": what to look for on the page'
-            return None, Problem.MISSING_ARGUMENT, complaint
-        goal = call.arguments["goal"]
-        if not isinstance(goal, str):
-            return None, Problem.WRONG_ARGUMENT, '"goal" must be a string'
-        return Visit(urls, goal.strip()), None, ""
-    return call, None, ""
-
-
-def _strings(call: ToolCall, key: str) -> tuple[tuple[str, ...], Problem | None, str]:
-    if key not in call.arguments:
-        return (), Problem.MISSING_ARGUMENT, f'{call.name} needs "{key}"'
-    value = call.arguments[key]
-    items = [value] if isinstance(value, str) else value
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        return (), Problem.WRONG_ARGUMENT, f'"{key}" must be a string or a list of strings'
-    kept = tuple(item.strip() for item in items if item.strip())
-    if not kept:
-        return (), Problem.EMPTY_QUERY, f'"{key}" is empty; {call.name} needs at least one'
-    return kept, None, ""

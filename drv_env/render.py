@@ -11,7 +11,8 @@ import re
 from rich.console import Console
 from rich.text import Text
 
-from drv_env.episode import Episode, Message
+from drv_env.context import Message
+from drv_env.episode import Episode
 from drv_env.play import Played
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -15,7 +15,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from drv_env import background
-from drv_env.episode import ContextCounter, Episode, Rules
+from drv_env.context import ContextCounter
+from drv_env.episode import Episode, Rules
 from drv_env.errors import SettingError
 from drv_env.game import (
     Game,

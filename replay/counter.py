@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drv_env.episode import Message
+from drv_env.context import Message
 from drv_env.protocol import observation_body
 from replay.template import ChatTemplate
 

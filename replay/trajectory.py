@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from drv_env.episode import Ending, Episode, Message, Turn
+from drv_env.context import Message
+from drv_env.episode import Ending, Episode, Turn
 from drv_env.protocol import Answer
 from drv_env.rewards.information_gain import shows_result
 from drv_env.rewards.records import TurnReward

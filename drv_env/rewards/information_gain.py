@@ -12,7 +12,8 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal, Protocol
 
-from drv_env.episode import Message, ObservationKind, Turn
+from drv_env.context import Message
+from drv_env.episode import ObservationKind, Turn
 from drv_env.errors import SettingError
 from drv_env.tools.base import Status
 

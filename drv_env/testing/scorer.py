@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from drv_env.episode import Message
+from drv_env.context import Message
 
 
 class FakeScorer:

@@ -19,7 +19,7 @@ from gymnasium.utils.env_checker import data_equivalence as equivalent
 
 import drv_env
 from drv_env import ENV_ID, DeepResearchEnv, Rules, SampledText, SettingError, TaskDataError
-from drv_env.episode import TextCounter
+from drv_env.context import TextCounter
 from drv_env.protocol import Answer, Problem, Search, ToolCall, Visit, observation_body, render_turn
 from drv_env.rewards.records import TurnReward
 from drv_env.tasks import Task

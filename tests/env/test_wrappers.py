@@ -23,7 +23,7 @@ from drv_env import (
     Rules,
     SettingError,
 )
-from drv_env.episode import Message
+from drv_env.context import Message
 from drv_env.protocol import Answer, Search, Visit, render_turn
 from drv_env.testing import FakeScorer, FakeTools
 from drv_env.tools import Status, ToolResult

@@ -10,7 +10,7 @@ The rules, all of them:
 * Every turn before the final answer is a tool turn, malformed ones included, and costs
   one of ``max_turns``.  The last of them is not carried out: the request for the answer
   takes its output's place.
-* When a budget (turns, context, seconds) is reached, or an observation would not fit
+* When a budget (turns, context, seconds, cost) is reached, or an observation would not fit
   into the context, the request for the answer takes the observation's place.  One
   further turn follows and closes the episode, whatever it holds.
 * Before each turn that may still call a tool, the context has room for that turn, the
@@ -53,6 +53,7 @@ from drv_env.tools.base import (
     Status,
     ToolResult,
     ToolSchema,
+    is_budget_spent,
     still_clock,
 )
 
@@ -64,15 +65,17 @@ class Ending(StrEnum):
     FORCED_TURNS = "forced_turns"
     FORCED_CONTEXT = "forced_context"
     FORCED_TIME = "forced_time"
+    FORCED_COST = "forced_cost"
     NO_ANSWER = "no_answer"
     BROKEN = "broken"
 
 
-Budget = Literal["turns", "context", "time"]
+Budget = Literal["turns", "context", "time", "cost"]
 _FORCED: dict[Budget, Ending] = {
     "turns": Ending.FORCED_TURNS,
     "context": Ending.FORCED_CONTEXT,
     "time": Ending.FORCED_TIME,
+    "cost": Ending.FORCED_COST,
 }
 
 
@@ -122,6 +125,8 @@ class Rules:
         max_turn_tokens: the most tokens of one assistant turn, held back twice from the
             context: for the next turn and for the answer.
         max_seconds: seconds on the episode's clock before the answer is asked for, or None.
+        max_cost: US dollars that the episode's calls may cost before the answer is asked
+            for, or None.
         max_failures: failed calls in a row that break the episode, at least 1.
         reading: how turns are read, see :func:`drv_env.protocol.read_turn`.
 
@@ -137,6 +142,7 @@ class Rules:
     max_context: int | None = None
     max_turn_tokens: int = 8192
     max_seconds: float | None = None
+    max_cost: float | None = None
     max_failures: int = 3
     reading: ReadingRule = "default"
 
@@ -149,8 +155,10 @@ class Rules:
                 "with count_forced_turn, max_turns must be at least 2 (one tool turn and the "
                 f"answer), got {self.max_turns}"
             )
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise SettingError(f"max_seconds must be above 0, got {self.max_seconds}")
+        for name in ("max_seconds", "max_cost"):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise SettingError(f"{name} must be above 0, got {limit}")
         if self.reading not in ("default", "released"):
             raise SettingError(f"reading must be 'default' or 'released', got {self.reading!r}")
 
@@ -225,6 +233,8 @@ class Episode:
         self._seen: set[tuple[object, ...]] = set()
         self._names = tuple(tool.name for tool in rules.tools)
         self.messages: list[Message] = _opening_messages(task, rules)
+        self.cost = 0.0
+        """US dollars that calls have cost so far."""
         self.context = 0
         """Context tokens so far; stays 0 without a counter."""
         if counter is not None:
@@ -292,6 +302,9 @@ class Episode:
             raise RuntimeError("no call is waiting for a result")
         self._pending = None
         turn.result = result
+        self.cost += result.cost
+        if is_budget_spent(result):
+            return self._ask_for_answer(turn, "cost")
         if result.status is Status.FAILED:
             self._failures += 1
             if self._failures >= self.rules.max_failures:
@@ -302,6 +315,8 @@ class Episode:
             self._failures = 0
         if self._out_of_time():
             return self._ask_for_answer(turn, "time")
+        if self.rules.max_cost is not None and self.cost >= self.rules.max_cost:
+            return self._ask_for_answer(turn, "cost")
         return self._observe(turn, result.text, ObservationKind.RESULT)
 
     def break_off(self, error: DrvError) -> Closed:

@@ -19,6 +19,7 @@ from drv_env import prompts
 from drv_env.episode import Closed, Ending, Episode, Observation
 from drv_env.errors import DrvError, JudgeError, ToolError, boundary
 from drv_env.rewards.records import TurnReward
+from drv_env.secrets import mask, mask_data
 from drv_env.tasks import Task
 from drv_env.tools.base import Call, Status, ToolResult, Tools
 
@@ -127,8 +128,8 @@ def _at_once(work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
 async def run_call(tools: Tools, call: Call, tool_timeout: float | None) -> ToolResult:
     """Run one call; whatever goes wrong becomes a failed result that says so.
 
-    The result's latency is measured here, by the tools' clock.  Only cancellation from
-    outside is raised.
+    The result's latency is measured here, by the tools' clock, and known keys are masked.
+    Only cancellation from outside is raised.
 
     Args:
         tools: carries out the call.
@@ -148,8 +149,13 @@ async def run_call(tools: Tools, call: Call, tool_timeout: float | None) -> Tool
             size = len(result.text)
             raise ToolError(f"its output of {size} characters is over {MAX_OBSERVATION_CHARS}")
     except DrvError as error:
-        result = _failure(call, str(error).removeprefix(f"{call.name}: "))
-    return dataclasses.replace(result, latency=tools.clock() - started)
+        result = _failure(call, error)
+    return dataclasses.replace(
+        result,
+        text=mask(result.text),
+        data=mask_data(result.data),
+        latency=tools.clock() - started,
+    )
 
 
 async def _bounded(work: Awaitable[T], seconds: float | None, kind: type[DrvError]) -> T:
@@ -203,7 +209,9 @@ async def score_answer(
     return float(score)
 
 
-def _failure(call: Call, reason: str) -> ToolResult:
+def _failure(call: Call, error: DrvError) -> ToolResult:
+    reason = str(error).removeprefix(f"{call.name}: ")
     shown = reason if len(reason) <= MAX_REASON_CHARS else reason[:MAX_REASON_CHARS] + " …"
     text = prompts.failed_call(call.name, shown)
-    return ToolResult(text, Status.FAILED, data={"reason": reason})
+    kind = error.kind if isinstance(error, ToolError) else "failed"
+    return ToolResult(text, Status.FAILED, data={"reason": reason, "kind": kind})

@@ -204,7 +204,7 @@ def answer_request(budget: str) -> str:
     """Takes the place of a tool's output when a budget is used up.
 
     Args:
-        budget: which one: ``"turns"``, ``"context"`` or ``"time"``.
+        budget: which one: ``"turns"``, ``"context"``, ``"time"`` or ``"cost"``.
     """
     return (
         f"The budget of {budget} is used up and no more tools can be called. Give your final "

@@ -91,6 +91,17 @@ class ToolResult:
     cost: float = 0.0
 
 
+BUDGET_SPENT = "budget"
+"""The kind of failure of tools that may spend nothing more: the answer is asked for."""
+
+
+def is_budget_spent(result: ToolResult) -> bool:
+    """Whether a call failed because the tools' own budget is used up."""
+    if result.status is not Status.FAILED or not isinstance(result.data, dict):
+        return False
+    return result.data.get("kind") == BUDGET_SPENT
+
+
 @runtime_checkable
 class Tools(Protocol):
     """A set of tools behind one call.

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from drv_env.cassette import CassetteStore, Recorded, canonical
 from drv_env.errors import SettingError, ToolError
 from drv_env.protocol import Search, ToolCall, Visit
+from drv_env.secrets import mask, mask_data
 from drv_env.tools.base import (
     SEARCH_SCHEMA,
     VISIT_SCHEMA,
@@ -36,6 +37,7 @@ from drv_env.tools.base import (
     ToolSchema,
     still_clock,
 )
+from drv_env.tools.parts import is_whole
 
 Mode = Literal["record", "replay", "replay_or_record"]
 MODES = ("record", "replay", "replay_or_record")
@@ -242,10 +244,12 @@ class CassetteTools:
         result = await self._tools.call(call)
         if not isinstance(result, ToolResult) or result.status not in RECORDED:
             return result
+        if not is_whole(result.data):
+            return result
         value = Recorded(
-            result.text,
+            mask(result.text),
             result.status,
-            result.data,
+            mask_data(result.data),
             self._tools.clock() - started,
             result.cost,
             provenance={"task": call.task.id, "turn": call.turn},
@@ -254,7 +258,7 @@ class CassetteTools:
         standing = await self.store.aput(
             call.name, arguments, value, place, replace_before=replace_before
         )
-        if (standing.text, standing.status) == (result.text, result.status):
+        if (standing.text, standing.status) == (value.text, value.status):
             return result
         return dataclasses.replace(_replayed(standing), cost=result.cost)
 

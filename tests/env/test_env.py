@@ -22,9 +22,11 @@ from drv_env import ENV_ID, DeepResearchEnv, Rules, SampledText, SettingError, T
 from drv_env.context import TextCounter
 from drv_env.protocol import Answer, Problem, Search, ToolCall, Visit, observation_body, render_turn
 from drv_env.rewards.records import TurnReward
+from drv_env.secrets import Secret
 from drv_env.tasks import Task
 from drv_env.testing import FakeTools, ManualClock, failing
 from drv_env.tools import SEARCH_SCHEMA, Call, Status, ToolResult
+from drv_env.tools.layers import CostMeter
 from drv_env.tools.offline import OfflineTools
 from drv_env.worlds import WorldRecipe, questions, url_of
 
@@ -500,3 +502,25 @@ def test_a_judge_that_hangs_breaks_the_episode(research_env):
     assert (reward, terminated, truncated) == (0.0, False, True)
     assert info["ending"] == "broken"
     assert "0.05 seconds" in info["error"]
+
+
+def test_a_spent_cost_meter_ends_an_episode_with_an_answer():
+    tools = CostMeter(FakeTools({"search": ToolResult("found", cost=0.5)}), budget=0.5)
+    env = DeepResearchEnv(TASKS[:1], tools)
+    env.reset(seed=0)
+    turn = render_turn("t", Search(("a",)))
+    assert env.step(turn)[4]["tool_status"] == "ok"
+    *_, info = env.step(turn)
+    assert info["observation_kind"] == "budget"
+    *_, truncated, info = env.step(PARIS)
+    assert truncated
+    assert info["ending"] == "forced_cost"
+    assert info["turn_reward"].outcome == 1.0
+
+
+def test_keys_are_masked_in_what_a_tool_brings_back():
+    key = Secret("sk-a-key-of-the-user-1")
+    env = DeepResearchEnv(TASKS, FakeTools({"search": f"your key is {key.reveal()}!"}))
+    env.reset(seed=0)
+    observation, *_ = env.step(render_turn("t", Search(("a",))))
+    assert "your key is ***!" in observation

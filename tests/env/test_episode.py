@@ -28,11 +28,14 @@ CALCULATE = ToolSchema(
 )
 
 
+_SHORT = ("turns", "context", "cost")
+
+
 class Sized:
     """A counter with sizes of our own: opening 10, request 5, observations as long as told."""
 
     def __init__(self, request: int = 5, turn: int = 20) -> None:
-        self.sizes = {prompts.answer_request(name): request for name in ("turns", "context")}
+        self.sizes = {prompts.answer_request(name): request for name in _SHORT}
         self.sizes[prompts.answer_request("time")] = request + 2
         self._turn = turn
 
@@ -176,7 +179,7 @@ def test_every_fault_has_an_observation_of_its_own() -> None:
         assert episode.turns[0].call is None
         said[what] = step.text
     said["failed"] = prompts.failed_call("search", "reset")
-    said.update({name: prompts.answer_request(name) for name in ("turns", "context", "time")})
+    said.update({name: prompts.answer_request(name) for name in (*_SHORT, "time")})
     assert len(set(said.values())) == len(said)
     assert "'translate'" in said["unknown"]
     assert "search, visit, calculate" in said["unknown"]
@@ -483,6 +486,7 @@ def test_endings_are_a_closed_set() -> None:
         "forced_turns",
         "forced_context",
         "forced_time",
+        "forced_cost",
         "no_answer",
         "broken",
     }
@@ -508,3 +512,35 @@ def test_settings_that_cannot_work_are_named(arguments: dict, named: str) -> Non
 def test_a_context_budget_needs_a_counter() -> None:
     with pytest.raises(SettingError, match="counter"):
         new(max_context=100_000)
+
+
+# ---- cost -----------------------------------------------------------------------------
+
+
+def paid(cost: float) -> ToolResult:
+    return ToolResult("found", cost=cost)
+
+
+def test_the_answer_is_asked_for_when_the_calls_have_cost_enough():
+    episode = Episode(Task("Q?", ("A",)), Rules(max_cost=1.0))
+    assert isinstance(episode.take(render_turn("t", Search(("a",)))), Call)
+    assert episode.give(paid(0.6)).kind == "result"
+    assert isinstance(episode.take(render_turn("t", Search(("b",)))), Call)
+    assert episode.give(paid(0.4)).kind == "budget"
+    assert episode.cost == pytest.approx(1.0)
+    assert episode.forced == "cost"
+    closed = episode.take("<think>t</think><answer>A</answer>")
+    assert closed == Closed(Ending.FORCED_COST, "A")
+
+
+def test_tools_whose_own_budget_is_spent_ask_for_the_answer_and_break_nothing():
+    episode = Episode(Task("Q?", ("A",)), Rules(max_failures=1))
+    episode.take(render_turn("t", Search(("a",))))
+    spent = ToolResult("spent", Status.FAILED, data={"reason": "spent", "kind": "budget"})
+    assert episode.give(spent).kind == "budget"
+    assert episode.take("no answer").ending is Ending.NO_ANSWER
+
+
+def test_a_cost_of_nothing_is_no_budget():
+    with pytest.raises(SettingError, match="max_cost"):
+        Rules(max_cost=0.0)

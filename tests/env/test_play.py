@@ -52,7 +52,7 @@ def test_a_result_comes_back_as_it_is_with_its_latency() -> None:
 def test_an_exception_becomes_a_failed_result_with_its_reason() -> None:
     result = ran(FakeTools({"search": OSError("reset")}, latency=2.0, clock=ManualClock()))
     assert (result.status, result.latency) == (Status.FAILED, 2.0)
-    assert result.data == {"reason": "OSError: reset"}
+    assert result.data == {"reason": "OSError: reset", "kind": "failed"}
     assert "The search call failed: OSError: reset." in result.text
     assert "says nothing about what exists" in result.text
 
@@ -64,7 +64,7 @@ def test_a_failed_result_of_the_tools_own_passes() -> None:
 def test_a_long_reason_is_shortened_for_the_agent_only() -> None:
     result = ran(FakeTools({"search": ToolError("y" * 5_000)}))
     assert len(result.text) < MAX_REASON_CHARS + 300
-    assert result.data == {"reason": "y" * 5_000}
+    assert result.data == {"reason": "y" * 5_000, "kind": "failed"}
 
 
 def test_the_longest_output_passes_and_a_longer_one_fails() -> None:
@@ -94,7 +94,7 @@ def test_a_call_past_its_time_fails_and_is_cancelled() -> None:
 
 def test_a_tools_own_time_out_is_told_as_its_own() -> None:
     result = ran(FakeTools({"search": TimeoutError("upstream")}), 60.0)
-    assert result.data == {"reason": "TimeoutError: upstream"}
+    assert result.data == {"reason": "TimeoutError: upstream", "kind": "failed"}
 
 
 def test_cancellation_from_outside_passes() -> None:

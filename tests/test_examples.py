@@ -9,7 +9,7 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-@pytest.mark.parametrize("name", ["env_loop.py", "vector_rollout.py"])
+@pytest.mark.parametrize("name", ["env_loop.py", "own_tool.py", "vector_rollout.py"])
 def test_the_example_runs(name):
     done = subprocess.run(
         [sys.executable, EXAMPLES / name], capture_output=True, text=True, timeout=100
@@ -22,7 +22,7 @@ def test_the_readmes_python_runs(tmp_path):
     """Every Python block of the README that stands on its own."""
     readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
     blocks = [part.split("```")[0] for part in readme.split("```python\n")[1:]]
-    loop, mocked, _ = blocks
+    loop, mocked, *_ = blocks
     done = subprocess.run([sys.executable, "-c", loop], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip().endswith("ok")

@@ -19,9 +19,6 @@ from drv_env.errors import SettingError
 from trainers.log_probs import token_log_probs
 from trainers.rows import Row, pad_rows
 
-_STRETCH = 50
-"""Batches whose rows are sorted by length among themselves, to pad less."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SFTConfig:
@@ -130,19 +127,12 @@ def schedule(step: int, steps: int, warmup: int) -> float:
 
 
 def _batches(rows: Sequence[Row], config: SFTConfig) -> Iterator[list[Row]]:
-    """Batches in random order, each of rows of like length out of a random stretch."""
+    """Random batches: sorting rows by length would put like questions together."""
     rng = np.random.default_rng(config.seed)
-    stretch = _STRETCH * config.batch_size
     for _ in range(config.epochs):
         order = rng.permutation(len(rows))
-        batches = []
-        for start in range(0, len(rows), stretch):
-            near = sorted(order[start : start + stretch], key=lambda index: len(rows[index]))
-            batches += [
-                near[at : at + config.batch_size] for at in range(0, len(near), config.batch_size)
-            ]
-        for number in rng.permutation(len(batches)):
-            yield [rows[index] for index in batches[number]]
+        for start in range(0, len(rows), config.batch_size):
+            yield [rows[index] for index in order[start : start + config.batch_size]]
 
 
 def _check_rows(rows: Sequence[Row]) -> None:

@@ -8,6 +8,7 @@ every added token switched off, special or not.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import secrets
@@ -43,6 +44,11 @@ class Pieces:
     it is made of ordinary pieces.  A vocabulary without an ordinary spelling of some
     text gives its unknown token.
 
+    Attributes:
+        tokenizer: as it was given.
+        digest: SHA-256 of the tokenizer, in hexadecimal.
+        added: contents of the control tokens by their ids.
+
     Args:
         tokenizer: left unchanged; its post-processor, truncation and padding are not used.
 
@@ -52,9 +58,15 @@ class Pieces:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        document = json.loads(tokenizer.to_str())
+        stored = tokenizer.to_str()
+        self.digest = hashlib.sha256(stored.encode()).hexdigest()
+        document = json.loads(stored)
         document |= {"post_processor": None, "truncation": None, "padding": None}
-        self._marking = Tokenizer.from_str(json.dumps(document))
+        self._literal = _literal_tokens(document["added_tokens"])
+        self._marking: Tokenizer | None = None
+        if self._literal is None:
+            self._marking = Tokenizer.from_str(json.dumps(document))
+        self._ids = {token["content"]: token["id"] for token in document["added_tokens"]}
         unknown = _unknown_token(document["model"])
         self.added: dict[int, str] = {
             token["id"]: token["content"]
@@ -85,10 +97,9 @@ class Pieces:
     def split(self, text: str) -> list[Piece]:
         """Trusted text as control ids and the stretches of plain text between them."""
         text = no_surrogates(text)
-        encoding = self._marking.encode(text, add_special_tokens=False)
         pieces: list[Piece] = []
         end = 0
-        for id_, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
+        for id_, (start, stop) in self._marked(text):
             if id_ in self.added:
                 if start > end:
                     pieces.append(text[end:start])
@@ -97,6 +108,14 @@ class Pieces:
         if end < len(text):
             pieces.append(text[end:])
         return pieces
+
+    def _marked(self, text: str) -> Iterable[tuple[int, tuple[int, int]]]:
+        """Ids with their characters, at least those of the added tokens, in order."""
+        if self._literal is None:
+            assert self._marking is not None
+            encoding = self._marking.encode(text, add_special_tokens=False)
+            return zip(encoding.ids, encoding.offsets, strict=True)
+        return ((self._ids[found[0]], found.span()) for found in self._literal.finditer(text))
 
     def encode(self, pieces: Iterable[Piece], at_start: bool = False) -> Ids:
         """The ids of pieces in a row; neighbouring texts are encoded as one.
@@ -138,6 +157,18 @@ class Pieces:
             bad = sorted({self.added[i] for i in found if i in self.added})
             raise SettingError(f"the tokenizer makes control tokens of plain text: {bad}")
         return ids
+
+
+def _literal_tokens(added: list[dict[str, Any]]) -> re.Pattern[str] | None:
+    """Finds the added tokens as the tokenizer does: the leftmost, of these the longest.
+
+    None where the tokenizer looks at more than their letters, and must be asked itself.
+    """
+    looks = ("normalized", "lstrip", "rstrip", "single_word")
+    if not added or any(token[name] for token in added for name in looks):
+        return None
+    contents = sorted((token["content"] for token in added), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, contents)))
 
 
 def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:

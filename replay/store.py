@@ -1,77 +1,64 @@
-"""Trajectories to and from Parquet: one schema, versioned.
+"""Trajectories to and from Parquet: files, folders of parts, filters.
 
-A file is written under a temporary name and renamed when it is whole.
+A file, or a part, is written under a hidden temporary name and renamed when it is whole:
+what has its name can be read.  Reading is lazy, row group by row group, and keeps order.
+
+A filter is a pyarrow expression on the plain columns of :data:`replay.schema.SCHEMA`::
+
+    import pyarrow.compute as pc
+    long_and_right = (pc.field("turn_count") > 50) & (pc.field("outcome") == 1.0)
+    for trajectory in read_trajectories("runs/a/trajectories", where=long_and_right): ...
 """
 
 from __future__ import annotations
 
-import json
+import errno
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from drv_env.episode import Ending
-from drv_env.errors import TaskDataError
-from drv_env.rewards.records import TurnReward
-from drv_env.tasks import Task
-from replay.trajectory import Trajectory, TurnRecord
-from replay.transcript import Transcript
+from drv_env.errors import SettingError, TaskDataError
+from replay.schema import (
+    READABLE_VERSIONS,
+    SCHEMA,
+    SCHEMA_VERSION,
+    from_row,
+    row_bytes,
+    to_row,
+)
+from replay.trajectory import Trajectory
 
-SCHEMA_VERSION = 1
+__all__ = [
+    "SCHEMA",
+    "SCHEMA_VERSION",
+    "TrajectoryWriter",
+    "count_trajectories",
+    "is_trajectory_file",
+    "parts_of",
+    "read_columns",
+    "read_trajectories",
+    "write_trajectories",
+]
 
-_MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
-_TURN = pa.struct(
-    [
-        ("text", pa.string()),
-        ("thought", pa.string()),
-        ("action", pa.string()),
-        ("problem", pa.string()),
-        ("well_formed", pa.bool_()),
-        ("tool", pa.string()),
-        ("tool_status", pa.string()),
-        ("latency", pa.float64()),
-        ("cost", pa.float64()),
-        ("duplicate", pa.bool_()),
-        ("observation", pa.string()),
-        ("observation_kind", pa.string()),
-        ("tokens", pa.int32()),
-        ("information_gain", pa.float64()),
-        ("outcome", pa.float64()),
-    ]
+_GROUP_ROWS = 256
+_GROUP_BYTES = 32_000_000
+"""A row group is closed at this many rows or about this many bytes."""
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+"""Said by file systems without hard links, where only one process may write to a folder."""
+
+_FILTERABLE = tuple(
+    field.name
+    for field in SCHEMA
+    if not (pa.types.is_nested(field.type) or field.name in ("task_metadata", "provenance"))
 )
-_TRANSCRIPT = pa.struct(
-    [
-        ("ids", pa.list_(pa.int32())),
-        ("span_kinds", pa.list_(pa.string())),
-        ("span_starts", pa.list_(pa.int32())),
-        ("span_stops", pa.list_(pa.int32())),
-        ("log_probs", pa.list_(pa.list_(pa.float32()))),
-        ("weight_versions", pa.list_(pa.int64())),
-        ("finishes", pa.list_(pa.string())),
-    ]
-)
-SCHEMA = pa.schema(
-    [
-        ("task_id", pa.string()),
-        ("question", pa.string()),
-        ("answers", pa.list_(pa.string())),
-        ("world", pa.string()),
-        ("task_metadata", pa.string()),
-        ("opening", pa.list_(_MESSAGE)),
-        ("turns", pa.list_(_TURN)),
-        ("ending", pa.string()),
-        ("answer", pa.string()),
-        ("error", pa.string()),
-        ("transcript", _TRANSCRIPT),
-        ("provenance", pa.string()),
-    ],
-    metadata={"drv_schema_version": str(SCHEMA_VERSION)},
-)
-"""Columns of a trajectory file; metadata columns hold JSON text."""
 
 
 def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> int:
@@ -85,100 +72,254 @@ def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> 
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    count = 0
     try:
-        with pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
-            batch: list[dict[str, Any]] = []
-            for trajectory in trajectories:
-                batch.append(_to_row(trajectory))
-                count += 1
-                if len(batch) == 256:
-                    writer.write_table(pa.Table.from_pylist(batch, SCHEMA))
-                    batch = []
-            writer.write_table(pa.Table.from_pylist(batch, SCHEMA))
+        count = _write(temporary, trajectories)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     return count
 
 
-def read_trajectories(path: str | Path) -> Iterator[Trajectory]:
-    """Trajectories of a file, in order, read batch by batch.
+class TrajectoryWriter:
+    """Writes trajectories in parts while they come in.
+
+    A crash loses at most the part that was being gathered.  Numbering goes on after the
+    parts that are there, and several processes may write to one folder: a part never
+    replaces another.
+
+    Args:
+        folder: made where it is missing; parts are ``part-00000.parquet`` and so on.
+        part_rows: trajectories of a part, at least 1.
+        part_bytes: a part is also closed at about this size in memory.
 
     Raises:
-        TaskDataError: naming the file, when it is no trajectory file of this version.
+        SettingError: when a setting can't work.
+
+    Example::
+
+        with TrajectoryWriter("runs/a/trajectories") as writer:
+            for trajectory in rollouts:
+                writer.write(trajectory)
     """
+
+    def __init__(
+        self, folder: str | Path, part_rows: int = 64, part_bytes: int = 128_000_000
+    ) -> None:
+        for name, value in (("part_rows", part_rows), ("part_bytes", part_bytes)):
+            if value < 1:
+                raise SettingError(f"{name} must be at least 1, got {value}")
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._part_rows = part_rows
+        self._part_bytes = part_bytes
+        self._waiting: list[Trajectory] = []
+        self._bytes = 0
+        self.written = 0
+        """Trajectories in parts that are on the disk."""
+
+    def write(self, trajectory: Trajectory) -> None:
+        """Take a trajectory; it is on the disk once its part is full or flushed."""
+        self._waiting.append(trajectory)
+        self._bytes += _rough_bytes(trajectory)
+        if len(self._waiting) >= self._part_rows or self._bytes >= self._part_bytes:
+            self.flush()
+
+    def flush(self) -> Path | None:
+        """Write what waits as a part; its path, or None where nothing waited."""
+        if not self._waiting:
+            return None
+        temporary = self.folder / f".part.{os.getpid()}.{id(self):x}.tmp"
+        try:
+            _write(temporary, self._waiting)
+            path = self._publish(temporary)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self.written += len(self._waiting)
+        self._waiting, self._bytes = [], 0
+        return path
+
+    def _publish(self, temporary: Path) -> Path:
+        number = 1 + max(map(_part_number, self.folder.glob("part-*.parquet")), default=-1)
+        while True:
+            path = self.folder / f"part-{number:05}.parquet"
+            try:
+                os.link(temporary, path)  # unlike a rename, refuses to replace
+            except FileExistsError:
+                number += 1
+                continue
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                temporary.replace(path)
+            return path
+
+    def close(self) -> None:
+        """Write what waits; may be called twice."""
+        self.flush()
+
+    def __enter__(self) -> TrajectoryWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def parts_of(path: str | Path) -> list[Path]:
+    """The file itself, or the Parquet files of a folder in the order of their names.
+
+    Raises:
+        TaskDataError: naming the path, when there is none.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return [path]
+    parts = sorted(item for item in path.glob("*.parquet") if not item.name.startswith("."))
+    if not parts:
+        raise TaskDataError(f"{path} holds no Parquet files")
+    return parts
+
+
+def is_trajectory_file(path: str | Path) -> bool:
+    """Whether a Parquet file, or the first of a folder, is one of :data:`SCHEMA`."""
+    try:
+        metadata = pq.read_schema(parts_of(path)[0]).metadata
+    except (OSError, pa.ArrowException, TaskDataError):
+        return False
+    return b"drv_schema_version" in (metadata or {})
+
+
+def count_trajectories(path: str | Path) -> int:
+    """How many trajectories a file or folder holds; reads none.
+
+    Raises:
+        TaskDataError: as :func:`read_trajectories`.
+    """
+    return sum(_with_file(part)[0].metadata.num_rows for part in parts_of(path))
+
+
+def read_trajectories(
+    path: str | Path,
+    *,
+    where: pc.Expression | None = None,
+    transcripts: bool = True,
+    first: int = 0,
+) -> Iterator[Trajectory]:
+    """Trajectories of a file or a folder of parts, in order, a row group at a time.
+
+    Args:
+        path: a Parquet file, or a folder of them.
+        where: keeps the rows for which it holds; of a row group without such rows only
+            the plain columns are read.
+        transcripts: False leaves the tokens out, and their reading.
+        first: rows to pass over, before any filter, at least 0.
+
+    Raises:
+        TaskDataError: naming the file, when it is no trajectory file of a version that
+            can be read, or can't be filtered.
+    """
+    columns = [name for name in SCHEMA.names if transcripts or name != "transcript"]
+    for table in read_columns(path, columns, where=where, first=first):
+        for batch in table.to_batches(max_chunksize=16):
+            yield from map(from_row, batch.to_pylist())
+
+
+def read_columns(
+    path: str | Path,
+    columns: Sequence[str],
+    *,
+    where: pc.Expression | None = None,
+    first: int = 0,
+) -> Iterator[pa.Table]:
+    """Tables of some columns, one a row group; arguments as :func:`read_trajectories`.
+
+    A column inside the turns is named as Parquet does: ``turns.list.element.tool``.
+    """
+    for part in parts_of(path):
+        file, version = _with_file(part)
+        with file:
+            if where is not None and version == 1:
+                raise TaskDataError(
+                    f"{part} was written by an older version and can't be filtered; rewrite it: "
+                    "drv data convert OLD NEW.parquet"
+                )
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if first >= rows:
+                    first -= rows
+                    continue
+                keep = None if where is None else _matching(file, group, where, part)
+                if first:
+                    numbers = range(rows) if keep is None else keep
+                    keep = [row for row in numbers if row >= first]
+                    first = 0
+                if keep is not None and not keep:
+                    continue
+                there = [name for name in columns if _has(file, name)]
+                table = file.read_row_group(group, columns=there)
+                yield table if keep is None else table.take(pa.array(keep, pa.int64()))
+
+
+def _matching(file: pq.ParquetFile, group: int, where: pc.Expression, part: Path) -> list[int]:
+    """Rows of a row group for which the expression holds; reads only plain columns."""
+    plain = [name for name in _FILTERABLE if _has(file, name)]
+    table = file.read_row_group(group, columns=plain)
+    numbers = pa.array(range(table.num_rows), pa.int64())
+    try:
+        return table.append_column("row", numbers).filter(where)["row"].to_pylist()
+    except pa.ArrowException as error:
+        known = ", ".join(_FILTERABLE)
+        raise TaskDataError(
+            f"{part} can't be filtered by {where}: {error}; the columns for it are {known}"
+        ) from error
+
+
+def _has(file: pq.ParquetFile, column: str) -> bool:
+    return column.partition(".")[0] in file.schema_arrow.names
+
+
+def _with_file(path: Path) -> tuple[pq.ParquetFile, int]:
+    """The open file and its version."""
     try:
         file = pq.ParquetFile(path)
     except (OSError, pa.ArrowException) as error:
         raise TaskDataError(f"{path} can't be read as Parquet: {error}") from error
-    with file:
-        version = (file.schema_arrow.metadata or {}).get(b"drv_schema_version")
-        if version != str(SCHEMA_VERSION).encode():
-            found = "no trajectory file" if version is None else f"version {version.decode()}"
-            raise TaskDataError(f"{path}: expected trajectories of version 1, it is {found}")
-        for batch in file.iter_batches(batch_size=256):
-            yield from map(_from_row, batch.to_pylist())
+    version = (file.schema_arrow.metadata or {}).get(b"drv_schema_version")
+    if version is None or int(version) not in READABLE_VERSIONS:
+        file.close()
+        found = "no trajectory file" if version is None else f"version {version.decode()}"
+        known = " or ".join(map(str, READABLE_VERSIONS))
+        raise TaskDataError(f"{path}: expected trajectories of version {known}, it is {found}")
+    return file, int(version)
 
 
-def _to_row(trajectory: Trajectory) -> dict[str, Any]:
-    task = trajectory.task
-    row = {
-        "task_id": task.id,
-        "question": task.question,
-        "answers": list(task.answers),
-        "world": task.world,
-        "task_metadata": json.dumps(dict(task.metadata)),
-        "opening": [dict(message) for message in trajectory.opening],
-        "turns": [
-            {
-                **{name: getattr(turn, name) for name in TurnRecord.__slots__},
-                "information_gain": reward.information_gain,
-                "outcome": reward.outcome,
-            }
-            for turn, reward in zip(trajectory.turns, trajectory.rewards, strict=True)
-        ],
-        "ending": str(trajectory.ending),
-        "answer": trajectory.answer,
-        "error": trajectory.error,
-        "transcript": None if trajectory.transcript is None else trajectory.transcript.to_record(),
-        "provenance": json.dumps(dict(trajectory.provenance)),
-    }
-    return _storable(row)
+def _write(path: Path, trajectories: Iterable[Trajectory]) -> int:
+    count, size = 0, 0
+    rows: list[dict[str, Any]] = []
+    with path.open("wb") as sink, pq.ParquetWriter(sink, SCHEMA, compression="zstd") as writer:
+        for trajectory in trajectories:
+            rows.append(to_row(trajectory))
+            count += 1
+            size += row_bytes(rows[-1])
+            if len(rows) == _GROUP_ROWS or size >= _GROUP_BYTES:
+                writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+                rows, size = [], 0
+        writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
+    return count
 
 
-def _storable(value: Any) -> Any:
-    """``value`` with lone surrogates in its strings replaced."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {key: _storable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_storable(item) for item in value]
-    return value
+def _rough_bytes(trajectory: Trajectory) -> int:
+    text = sum(len(turn.text) + len(turn.observation or "") for turn in trajectory.turns)
+    tokens = 0 if trajectory.transcript is None else len(trajectory.transcript)
+    return 1_000 + text + 8 * tokens
 
 
-def _from_row(row: dict[str, Any]) -> Trajectory:
-    turns, rewards = [], []
-    for turn in row["turns"]:
-        gain, outcome = turn.pop("information_gain"), turn.pop("outcome")
-        turns.append(TurnRecord(**turn))
-        rewards.append(TurnReward(gain, turn["well_formed"], outcome))
-    record = row["transcript"]
-    return Trajectory(
-        task=Task(
-            row["question"],
-            tuple(row["answers"]),
-            row["task_id"],
-            row["world"],
-            json.loads(row["task_metadata"]),
-        ),
-        opening=tuple(row["opening"]),
-        turns=tuple(turns),
-        rewards=tuple(rewards),
-        ending=Ending(row["ending"]),
-        answer=row["answer"],
-        error=row["error"],
-        transcript=None if record is None else Transcript.from_record(record),
-        provenance=json.loads(row["provenance"]),
-    )
+def _part_number(path: Path) -> int:
+    found = re.fullmatch(r"part-(\d+)\.parquet", path.name)
+    return -1 if found is None else int(found[1])

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import tyro
 
 from trainers.commands.cassette import Cassette
+from trainers.commands.data import Data
 from trainers.commands.doctor import Doctor
 from trainers.commands.judge import JudgeCommand
 
@@ -73,6 +74,7 @@ class Version:
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
+    | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Cassette, tyro.conf.subcommand("cassette")]
     | Annotated[JudgeCommand, tyro.conf.subcommand("judge")]
     | Annotated[Version, tyro.conf.subcommand("version")]

@@ -22,6 +22,21 @@ def golden() -> Callable[[str], Any]:
 
 
 @pytest.fixture(scope="session")
+def golden_folder(golden: Callable[[str], Any]) -> Path:
+    """The folder itself, for files that are not JSON."""
+    return Path(os.environ["DRV_GOLDEN"])
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real data that DRV_DATA names."""
+    folder = os.environ.get("DRV_DATA")
+    if not folder:
+        pytest.skip("DRV_DATA is unset: the real data are not on this machine")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
 def cases() -> Callable[[str], list[Any]]:
     """Reads a file of JSON lines from the folder DRV_CASES names."""
     folder = os.environ.get("DRV_CASES")

@@ -1,0 +1,230 @@
+"""One message of a raw trajectory, brought into the deployment's form.  Pure functions of text.
+
+What the release (DR-Venus, master at 60131410) does with a turn, and two ways in which a
+user may want it otherwise:
+
+* ``tags="released"`` takes the first ``<tool_call>`` and the last ``<answer>`` of the whole
+  turn, also where the thought only mentions them; ``"after_thought"`` looks after the
+  thought, and takes the tags that a thought mentions out of it.
+* ``results="released"`` reads every observation in which the words ``Web Results`` occur as a
+  page of search results; ``"searches"`` only the observation of a search that has such a
+  page's opening line, and drops the ``=======`` between two pages.
+
+Every function takes time linear in its text, and none raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from drv_env.calls import CODE, between, parse_body
+from drv_env.protocol import (
+    ANSWER,
+    CALL,
+    END_ANSWER,
+    END_CALL,
+    END_RESPONSE,
+    END_THINK,
+    RESPONSE,
+    THINK,
+    render_observation,
+)
+from replay.search_text import MARK, has_header, parse_search_text
+
+Tags = Literal["released", "after_thought"]
+Results = Literal["released", "searches"]
+
+SUMMARY, END_SUMMARY = "<summary>", "</summary>"
+INTERPRETER = "PythonInterpreter"
+_IN_THOUGHTS = (ANSWER, END_ANSWER, SUMMARY, END_SUMMARY)
+_CONTROL = (*_IN_THOUGHTS, CALL, END_CALL, RESPONSE, END_RESPONSE, THINK)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTurn:
+    """An assistant message that calls a tool.
+
+    Attributes:
+        text: the message in the deployment's form.
+        tool: the tool's name.
+        call: what the call is known by when repeats are looked for.
+        goal: a visit's goal, stripped; empty for others.
+    """
+
+    text: str
+    tool: str
+    call: Hashable
+    goal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalTurn:
+    """The last message.
+
+    Attributes:
+        text: the message in the deployment's form.
+        answer: the answer alone, stripped.
+    """
+
+    text: str
+    answer: str
+
+
+FinalProblem = Literal["no_thought", "no_answer"]
+
+
+def tool_turn(content: str, tags: Tags = "released") -> ToolTurn | None:
+    """An assistant message before the last one; None where it can't be used.
+
+    It needs a thought that is not empty and a call that can be read: a search with queries, a
+    visit with urls and a goal, or another tool with an object of arguments.
+    """
+    split = _thought(content, tags)
+    if split is None or not split[0]:
+        return None
+    thought, after = split
+    body = between(content[after:] if tags == "after_thought" else content, CALL, END_CALL)
+    call = None if body is None else _call(body)
+    if call is None:
+        return None
+    written, tool, key, goal = call
+    text = f"{THINK}\n{thought}\n{END_THINK}\n{CALL}\n{written}\n{END_CALL}"
+    return ToolTurn(text, tool, key, goal)
+
+
+def final_turn(content: str, tags: Tags = "released") -> FinalTurn | FinalProblem:
+    """The last message, or what it lacks."""
+    split = _thought(content, tags)
+    if split is None:
+        return "no_thought"
+    thought, after = split
+    answer = _last_between(content, ANSWER, END_ANSWER, after if tags == "after_thought" else 0)
+    answer = "" if answer is None else answer.strip()
+    if not answer:
+        return "no_answer"
+    tail = content[content.rfind(END_THINK) + len(END_THINK) :]
+    summaries = (block.strip() for block in _all_between(tail, SUMMARY, END_SUMMARY))
+    thought = "\n\n".join(part for part in (thought, *summaries) if part)
+    if not thought:
+        return "no_thought"
+    text = f"{THINK}\n{thought}\n{END_THINK}\n{ANSWER}\n{answer}\n{END_ANSWER}"
+    return FinalTurn(text, answer)
+
+
+def observation(content: str, tool: str, results: Results = "released") -> str:
+    """A tool's response in the deployment's form.
+
+    Args:
+        content: the message, with or without ``<tool_response>`` around it.
+        tool: the name of the tool that was called.
+        results: which texts are pages of search results.
+    """
+    text = content.strip().removeprefix(RESPONSE).removesuffix(END_RESPONSE).strip()
+    if MARK in text and not _is_list(text):
+        if results == "released":
+            text = _json(parse_search_text(text))
+        elif tool == "search" and has_header(text):
+            text = _json(parse_search_text(text, separators=False))
+    return render_observation(text)
+
+
+def whole(text: str) -> str:
+    """``text`` with halves of surrogate pairs joined, and lone ones become U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _is_list(text: str) -> bool:
+    """Whether it is the deployment's JSON already."""
+    if not text.startswith("["):
+        return False
+    try:
+        return isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _all_between(text: str, opening: str, closing: str, start: int = 0) -> list[str]:
+    found = []
+    while (start := text.find(opening, start)) >= 0:
+        start += len(opening)
+        end = text.find(closing, start)
+        if end < 0:
+            break
+        found.append(text[start:end])
+        start = end + len(closing)
+    return found
+
+
+def _last_between(text: str, opening: str, closing: str, start: int) -> str | None:
+    found = _all_between(text, opening, closing, start)
+    return found[-1] if found else None
+
+
+def _thought(content: str, tags: Tags) -> tuple[str, int] | None:
+    """(the first thought without tags that don't belong there, where it ends)."""
+    start = content.find(THINK)
+    if start < 0:
+        return None
+    start += len(THINK)
+    end = content.find(END_THINK, start)
+    if end < 0:
+        return None
+    thought = content[start:end]
+    if "<" in thought:
+        for tag in _CONTROL if tags == "after_thought" else _IN_THOUGHTS:
+            thought = thought.replace(tag, "")
+    return thought.strip(), end + len(END_THINK)
+
+
+def _call(body: str) -> tuple[str, str, Hashable, str] | None:
+    """(the call as it is written, the tool, what it is known by, a visit's goal)."""
+    value = parse_body(body.partition(CODE)[0].strip())
+    if not isinstance(value, dict):
+        return None
+    name, arguments = value.get("name"), value.get("arguments")
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return None
+    if name == INTERPRETER and not arguments:
+        return body.strip(), name, body.strip(), ""
+    goal = ""
+    key: Hashable
+    if name == "search":
+        queries = _strings(arguments, "query", "queries")
+        if queries is None:
+            return None
+        arguments = {"query": queries}
+        key = frozenset(query.strip() for query in queries)
+    elif name == "visit":
+        urls, wanted = _strings(arguments, "url", "urls"), arguments.get("goal")
+        if isinstance(wanted, list) and wanted:
+            wanted = wanted[0]
+        if urls is None or not isinstance(wanted, str):
+            return None
+        arguments = {"url": urls, "goal": wanted}
+        key, goal = frozenset(urls), wanted.strip()
+    written = _json({"name": name, "arguments": arguments})
+    if name not in ("search", "visit"):
+        key = written
+    return written, name, key, goal
+
+
+def _strings(arguments: dict[str, Any], *names: str) -> list[str] | None:
+    """The first argument that is there, as a list of texts that are not all blank."""
+    for name in names:
+        value = arguments.get(name)
+        if value:
+            items = [value] if isinstance(value, str) else value
+            if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+                return None
+            return items if any(item.strip() for item in items) else None
+    return None

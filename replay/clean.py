@@ -1,0 +1,218 @@
+"""Cleaning one recorded trajectory: aligned, pruned, without repeats, validated.
+
+A pure function of one row, :func:`clean_row`: what comes out is a :class:`Cleaned` row or a
+:class:`~replay.layouts.Drop` with one reason of a closed set.  With the default rules it
+gives what the release (DR-Venus, master at 60131410) gives, row for row:
+
+1. align: the first message is the question as it is; the last one the final turn; between
+   them assistant messages that can't be read are left out, with the responses after them;
+2. prune: turns that call a tool outside ``tools`` go, with the responses after them;
+3. repeats: a turn whose call was made before goes, with its response;
+4. validate: user and assistant alternate, the question holds no tool response, calls come
+   before the last turn and the answer in it.
+
+How one message is aligned is in :mod:`replay.align`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+from drv_env.errors import SettingError
+from drv_env.protocol import ANSWER, CALL, RESPONSE
+from replay.align import (
+    FinalTurn,
+    Results,
+    Tags,
+    ToolTurn,
+    final_turn,
+    observation,
+    tool_turn,
+    whole,
+)
+from replay.layouts import Drop, Message, RawTrajectory, Reason
+
+Repeats = Literal["released", "same_goal", "keep"]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRules:
+    """How rows are cleaned; the defaults are the release's.
+
+    Attributes:
+        tools: names of the tools that the deployment has.
+        tags: where calls and answers are looked for; see :mod:`replay.align`.
+        results: which observations are pages of search results; see there.
+        repeats: ``"released"`` takes a visit for a repeat when its urls are those of an
+            earlier one; ``"same_goal"`` only when its goal is the same too; ``"keep"``
+            removes no repeats.
+        longest_message: characters of a message; a row with a longer one is dropped.
+
+    Raises:
+        SettingError: for a value that can't work.
+    """
+
+    tools: tuple[str, ...] = ("search", "visit")
+    tags: Tags = "released"
+    results: Results = "released"
+    repeats: Repeats = "released"
+    longest_message: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("tags", ("released", "after_thought")),
+            ("results", ("released", "searches")),
+            ("repeats", ("released", "same_goal", "keep")),
+        ):
+            if getattr(self, name) not in known:
+                raise SettingError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        if not self.tools:
+            raise SettingError("tools must name at least one tool")
+        if self.longest_message < 1:
+            raise SettingError(f"longest_message must be at least 1, got {self.longest_message}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """A row worth keeping.
+
+    Attributes:
+        raw: the row it was made from.
+        messages: the question, then turns and responses; no system message.
+        answer: the final answer.
+        pruned: calls removed because the deployment lacks the tool, by tool.
+        repeated: calls removed as repeats, by tool.
+        unread: assistant messages left out because no thought or call could be read.
+    """
+
+    raw: RawTrajectory
+    messages: tuple[Message, ...]
+    answer: str
+    pruned: Counter[str] = field(default_factory=Counter)
+    repeated: Counter[str] = field(default_factory=Counter)
+    unread: int = 0
+
+    @property
+    def turns(self) -> int:
+        """Turns as the release counts them: (messages with the system message − 1) // 2."""
+        return len(self.messages) // 2
+
+
+def clean_row(raw: RawTrajectory, rules: CleanRules | None = None) -> Cleaned | Drop:
+    """Clean one trajectory.
+
+    Takes time linear in its text, and never raises.
+    """
+    rules = CleanRules() if rules is None else rules
+    for number, message in enumerate(raw.messages):
+        if len(message["content"]) > rules.longest_message:
+            found = f"message {number} has {len(message['content']):,} characters"
+            return Drop(Reason.MESSAGE_TOO_LONG, found)
+    first, last = raw.messages[0], raw.messages[-1]
+    if first["role"] != "user":
+        return Drop(Reason.ROLES_OUT_OF_ORDER, f"the first message's role is {first['role']!r:.40}")
+    if last["role"] != "assistant":
+        return Drop(Reason.LAST_NOT_ASSISTANT, f"its role is {last['role']!r:.40}")
+    final = final_turn(last["content"], rules.tags)
+    if final == "no_thought":
+        return Drop(Reason.LAST_WITHOUT_THOUGHT)
+    if final == "no_answer":
+        return Drop(Reason.LAST_WITHOUT_ANSWER)
+    assert isinstance(final, FinalTurn)
+    aligned = _aligned(raw, rules)
+    if isinstance(aligned, Drop):
+        return aligned
+    steps, unread = aligned
+    pruned: Counter[str] = Counter()
+    repeated: Counter[str] = Counter()
+    steps = _without_repeats(_pruned(steps, rules, pruned), rules, repeated)
+    messages = [
+        {"role": "user", "content": whole(first["content"])},
+        *(_message(step) for step in steps),
+        {"role": "assistant", "content": whole(final.text)},
+    ]
+    fault = _fault(messages)
+    if fault is not None:
+        return fault
+    return Cleaned(raw, tuple(messages), whole(final.answer), pruned, repeated, unread)
+
+
+_Step = ToolTurn | str
+"""A turn, or the text of a response."""
+
+
+def _aligned(raw: RawTrajectory, rules: CleanRules) -> tuple[list[_Step], int] | Drop:
+    """Turns and responses between the question and the final turn; turns left out."""
+    steps: list[_Step] = []
+    unread = 0
+    for number, message in enumerate(raw.messages[1:-1], start=1):
+        role, content = message["role"], message["content"]
+        if role == "assistant":
+            turn = tool_turn(content, rules.tags)
+            if turn is None:
+                unread += 1
+            else:
+                steps.append(turn)
+        elif role == "user":
+            before = steps[-1] if steps else None
+            if isinstance(before, ToolTurn):
+                steps.append(observation(content, before.tool, rules.results))
+        else:
+            return Drop(Reason.UNKNOWN_ROLE, f"message {number}: {role!r:.40}")
+    return steps, unread
+
+
+def _pruned(steps: list[_Step], rules: CleanRules, removed: Counter[str]) -> list[_Step]:
+    kept: list[_Step] = []
+    keeping = True
+    for step in steps:
+        if isinstance(step, ToolTurn):
+            keeping = step.tool in rules.tools
+            if not keeping:
+                removed[step.tool] += 1
+        if keeping:
+            kept.append(step)
+    return kept
+
+
+def _without_repeats(steps: list[_Step], rules: CleanRules, removed: Counter[str]) -> list[_Step]:
+    if rules.repeats == "keep":
+        return steps
+    kept: list[_Step] = []
+    seen = set()
+    keeping = True
+    for step in steps:
+        if isinstance(step, ToolTurn):
+            goal = step.goal if rules.repeats == "same_goal" else ""
+            key = (step.tool, step.call, goal)
+            keeping = key not in seen
+            if not keeping:
+                removed[step.tool] += 1
+            seen.add(key)
+        if keeping:
+            kept.append(step)
+    return kept
+
+
+def _message(step: _Step) -> Message:
+    if isinstance(step, ToolTurn):
+        return {"role": "assistant", "content": whole(step.text)}
+    return {"role": "user", "content": whole(step)}
+
+
+def _fault(messages: list[Message]) -> Drop | None:
+    """What is wrong with the aligned messages; thoughts, calls and responses are there."""
+    for number, message in enumerate(messages):
+        if message["role"] != ("assistant" if number % 2 else "user"):
+            return Drop(Reason.ROLES_OUT_OF_ORDER, f"at message {number} of the cleaned ones")
+    if len(messages) % 2:
+        return Drop(Reason.ROLES_OUT_OF_ORDER, "a turn has no response")
+    if RESPONSE in messages[0]["content"]:
+        return Drop(Reason.RESPONSE_IN_QUESTION)
+    for number, message in enumerate(messages[1::2]):
+        forbidden = CALL if number == len(messages) // 2 - 1 else ANSWER
+        if forbidden in message["content"]:
+            return Drop(Reason.CALL_AND_ANSWER, f"turn {number + 1} mentions {forbidden}")
+    return None

@@ -1,0 +1,110 @@
+"""The correctness filter: is a cleaned trajectory's final answer right?
+
+An outcome (exact match, F1, a judge; see docs/rewards.md) scores the answers of a part of the
+rows at a time, with a limit on how many are under way.  A row whose outcome fails has no
+score and is set aside with the reason: it is neither right nor wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from drv_env.errors import JudgeError, SettingError
+from drv_env.play import Outcome, score_answer
+from drv_env.tasks import ANSWER_SEPARATOR, Task
+
+NO_GOLD = "no gold answer"
+GIVE_UP_AFTER = 32
+"""Failures in a row after which the judge counts as lost and the job stops, to be continued."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectnessFilter:
+    """Keeps rows whose answer is right.
+
+    Attributes:
+        name: names outcome and settings; a job is continued only under the same name.
+        outcome: ``outcome(answer, task)``, a number in [0, 1], or awaitable for one.
+        keep_from: the least score that is kept, above 0 and at most 1.
+        at_once: outcomes under way at a time, at least 1.
+
+    Raises:
+        SettingError: for a value that can't work.
+    """
+
+    name: str
+    outcome: Outcome
+    keep_from: float = 1.0
+    at_once: int = 16
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep_from <= 1:
+            raise SettingError(f"keep_from must be above 0 and at most 1, got {self.keep_from}")
+        if self.at_once < 1:
+            raise SettingError(f"at_once must be at least 1, got {self.at_once}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One row after the filter.
+
+    Attributes:
+        score: in [0, 1]; None where there is none.
+        why: why there is none; empty otherwise.
+    """
+
+    score: float | None
+    why: str = ""
+
+
+async def score_rows(
+    chosen: CorrectnessFilter,
+    rows: Iterable[tuple[str, str | None, str]],
+    on_scored: Callable[[Scored], None] | None = None,
+) -> list[Scored]:
+    """Score ``(question, gold answers, answer)`` rows; the result is in their order.
+
+    Args:
+        chosen: the filter.
+        rows: gold answers in one text, as the table has them, or None.
+        on_scored: told of each as it is done, in the order of finishing.
+
+    Raises:
+        JudgeError: after :data:`GIVE_UP_AFTER` failures in a row.
+    """
+    rows = list(rows)
+    done: list[Scored | None] = [None] * len(rows)
+    waiting = iter(enumerate(rows))
+    failures = 0
+
+    async def work() -> None:
+        nonlocal failures
+        for place, (question, gold, answer) in waiting:
+            if gold is None:
+                scored = Scored(None, NO_GOLD)
+            else:
+                task = Task(question, tuple(gold.split(ANSWER_SEPARATOR)))
+                try:
+                    scored = Scored(await score_answer(chosen.outcome, answer, task))
+                    failures = 0
+                except JudgeError as error:
+                    scored = Scored(None, str(error)[:300])
+                    failures += 1
+                    if failures >= GIVE_UP_AFTER:
+                        raise JudgeError(
+                            f"{failures} answers in a row could not be judged; what was judged is "
+                            f"kept, and the same command goes on from there. The last: {error}"
+                        ) from error
+            done[place] = scored
+            if on_scored is not None:
+                on_scored(scored)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(chosen.at_once, len(rows))):
+                group.create_task(work())
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from None
+    return [scored for scored in done if scored is not None]

@@ -1,0 +1,355 @@
+"""Cleaning whole data sets: files in, zstd Parquet and ``stats.json`` out.
+
+Three stages, each continued where it was when the job is killed:
+
+1. chunks of the input are cleaned, each into a file of its own, by ``workers`` processes;
+2. the correctness filter, where there is one, scores the answers chunk by chunk;
+3. the parts are put together in the input's order (or shuffled), weighted, and moved into
+   place when all of them are there.
+
+Memory is bounded by chunks, not by the input.  The output depends on the input and the
+settings alone: not on the number of workers, nor on how often the job was killed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from drv_env import background
+from drv_env.errors import SettingError, TaskDataError
+from replay.clean import CleanRules
+from replay.clean_stats import CleanStats, histogram_svg, report
+from replay.clean_workers import ChunkPool, CleanWork
+from replay.cleaned_rows import (
+    SCHEMA,
+    VERSION,
+    as_copies,
+    with_outcomes,
+    write_shards,
+)
+from replay.correctness import NO_GOLD, CorrectnessFilter, Scored, score_rows
+from replay.journal import FINISHED, Journal
+from replay.layouts import Drop, Reason, Source
+from replay.read import Chunk, FileProblem, chunks_of, input_files, row_count
+from replay.resample import Resampling, shuffled
+
+Stage = Literal["cleaning", "judging", "writing"]
+SET_ASIDE = "_set_aside.parquet"
+PLOT = "turns.svg"
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CleanJob:
+    """What is cleaned, and how.
+
+    Attributes:
+        inputs: files and folders.
+        out: the output folder; made where it isn't there.
+        rules: how a row is cleaned.
+        correctness: the filter, or None for no filter.
+        resampling: the weights.
+        copies: write each row as often as its weight says.
+        shuffle: a seed; None keeps the input's order.
+        system_prompt: of every row; None keeps each row's own, "" writes none.
+        workers: processes, at least 1; with 1 the work is done in this one.
+        again: start over where the folder holds another job, or this one.
+
+    Raises:
+        SettingError: for a value that can't work.
+    """
+
+    inputs: tuple[Path, ...]
+    out: Path
+    rules: CleanRules = field(default_factory=CleanRules)
+    correctness: CorrectnessFilter | None = None
+    resampling: Resampling = field(default_factory=Resampling)
+    copies: bool = False
+    shuffle: int | None = None
+    system_prompt: str | None = None
+    workers: int = 2
+    again: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.inputs:
+            raise SettingError("name at least one file or folder to clean")
+        if self.workers < 1:
+            raise SettingError(f"workers must be at least 1, got {self.workers}")
+        if self.out.exists() and not self.out.is_dir():
+            raise SettingError(f"{self.out} is a file; the output is a folder")
+        if any(path.absolute() == self.out.absolute() for path in self.inputs):
+            raise SettingError(f"{self.out} is an input too; name another folder for the output")
+
+    def to_record(self, files: list[Path]) -> dict[str, Any]:
+        """Inputs and settings that decide the output, as plain values."""
+        chosen = self.correctness
+        return {
+            "version": VERSION,
+            "inputs": [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files],
+            "rules": asdict(self.rules),
+            "correctness": None if chosen is None else [chosen.name, chosen.keep_from],
+            "resampling": asdict(self.resampling),
+            "copies": self.copies,
+            "shuffle": self.shuffle,
+            "system_prompt": self.system_prompt,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CleanResult:
+    """What a job did.
+
+    Attributes:
+        stats: the counts.
+        problems: files that were left out, or read in part.
+        files: the names of the output's files.
+        reused: True when the folder held this job's result and nothing was done.
+    """
+
+    stats: CleanStats
+    problems: tuple[str, ...]
+    files: tuple[str, ...]
+    reused: bool = False
+
+
+OnProgress = Callable[[Stage, int, int | None], None]
+"""Told the stage, rows done, and rows in all where that is known."""
+
+
+def run_clean(job: CleanJob, on_progress: OnProgress | None = None) -> CleanResult:
+    """Run a job, or go on with it.
+
+    Raises:
+        TaskDataError: when no file can be read, or a worker process dies.
+        SettingError: when the output folder holds another job.
+        JudgeError: when the judge is lost.
+    """
+    tell = on_progress or (lambda stage, done, total: None)
+    problems: list[FileProblem] = []
+    files = input_files(job.inputs, problems.append)
+    if not files:
+        raise TaskDataError("nothing to read: " + _told([str(problem) for problem in problems]))
+    journal = Journal(job.out, job.to_record(files), job.again)
+    journal.finish_moving()
+    finished = None if job.again else journal.finished
+    if finished is not None:
+        found = _result(finished, reused=True)
+        if found.stats.set_aside.total() == found.stats.set_aside[NO_GOLD]:
+            return found
+    journal.begin()
+    stats = CleanStats()
+    count = _clean_chunks(job, files, journal, stats, problems, tell)
+    if not stats.rows:
+        raise TaskDataError("no rows could be read: " + _told([str(p) for p in problems]))
+    scores = None
+    if job.correctness is not None:
+        scores = _scores(job.correctness, journal, count, stats.cleaned, tell)
+    names = _write(job, journal, count, scores, stats, tell)
+    (journal.done / PLOT).write_text(histogram_svg(stats), encoding="utf-8")
+    names.append(PLOT)
+    told = [str(problem) for problem in problems]
+    record = {**report(stats), "problems": told, "files": sorted(names), "schema_version": VERSION}
+    journal.commit(names, record)
+    return _result(record, reused=False)
+
+
+def read_result(folder: Path) -> CleanResult:
+    """The result of a finished job.
+
+    Raises:
+        TaskDataError: when the folder holds none.
+    """
+    try:
+        record = json.loads((folder / FINISHED).read_text(encoding="utf-8"))
+        return _result(record, reused=True)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TaskDataError(
+            f"{folder} holds no finished result of drv data clean: {error}"
+        ) from error
+
+
+def _result(record: dict[str, Any], reused: bool) -> CleanResult:
+    stats = CleanStats.from_record(record["counts"])
+    return CleanResult(stats, tuple(record["problems"]), tuple(record["files"]), reused)
+
+
+def _told(lines: list[str]) -> str:
+    more = f" (and {len(lines) - _SHOWN} more)" if len(lines) > _SHOWN else ""
+    return "; ".join(lines[:_SHOWN]) + more
+
+
+# ---- stage 1: cleaning ----------------------------------------------------------------
+
+
+def _clean_chunks(
+    job: CleanJob,
+    files: list[Path],
+    journal: Journal,
+    stats: CleanStats,
+    problems: list[FileProblem],
+    tell: OnProgress,
+) -> int:
+    """Clean all chunks that are not finished; the number of chunks."""
+    work = CleanWork(job.rules, job.resampling, job.system_prompt)
+    before = {
+        chunk: record
+        for chunk, record in journal.lines("chunks").items()
+        if not record["counts"]["cleaned"] or journal.part(chunk).exists()
+    }
+    counted: dict[int, CleanStats] = {}
+    counts = [row_count(file) for file in files]
+    total = None if None in counts else sum(count or 0 for count in counts)
+    rows_done = 0
+
+    def chunks() -> Iterator[Chunk]:
+        for file in files:
+            yield from chunks_of(file, problems.append)
+
+    def count(number: int, record: dict[str, Any]) -> None:
+        nonlocal rows_done
+        counted[number] = CleanStats.from_record(record)
+        rows_done += record["rows"]
+        tell("cleaning", rows_done, total)
+
+    number = -1
+    with ChunkPool(job.workers) as pool:
+        for number, chunk in enumerate(chunks()):
+            where = [chunk.file, chunk.first, chunk.last]
+            if number in before and before[number]["where"] == where:
+                count(number, before[number]["counts"])
+                continue
+
+            def done(record: dict[str, Any], number: int = number, where: Any = where) -> None:
+                journal.add("chunks", {"chunk": number, "where": where, "counts": record})
+                count(number, record)
+
+            pool.submit(chunk, work, journal.part(number), done)
+        pool.drain()
+    for index in range(number + 1):
+        stats.add(counted[index])
+    return number + 1
+
+
+# ---- stage 2: the correctness filter --------------------------------------------------
+
+
+def _scores(
+    chosen: CorrectnessFilter, journal: Journal, count: int, rows: int, tell: OnProgress
+) -> dict[int, list[Scored]]:
+    """The scores of the rows of each part."""
+    scores: dict[int, list[Scored]] = {}
+    for chunk, record in journal.lines("scores").items():
+        found = [Scored(*pair) for pair in record["scores"]]
+        if all(scored.score is not None or scored.why == NO_GOLD for scored in found):
+            scores[chunk] = found
+    rows_done = 0
+
+    def one_more(scored: Scored) -> None:
+        nonlocal rows_done
+        rows_done += 1
+        tell("judging", rows_done, rows)
+
+    for chunk in range(count):
+        if chunk in scores:
+            rows_done += len(scores[chunk])
+            tell("judging", rows_done, rows)
+        elif journal.part(chunk).exists():
+            table = pq.read_table(journal.part(chunk), columns=["question", "gt", "answer"])
+            asked = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)
+            scores[chunk] = background.run(score_rows(chosen, asked, one_more))
+            pairs = [[scored.score, scored.why] for scored in scores[chunk]]
+            journal.add("scores", {"chunk": chunk, "scores": pairs})
+    return scores
+
+
+# ---- stage 3: writing -----------------------------------------------------------------
+
+
+def _write(
+    job: CleanJob,
+    journal: Journal,
+    count: int,
+    scores: dict[int, list[Scored]] | None,
+    stats: CleanStats,
+    tell: OnProgress,
+) -> list[str]:
+    """Write the output into ``done``; the names of its files."""
+    aside = _Aside(journal.done / SET_ASIDE)
+    rows_done = 0
+
+    def kept() -> Iterator[pa.Table]:
+        nonlocal rows_done
+        for chunk in range(count):
+            if not journal.part(chunk).exists():
+                continue
+            table = pq.read_table(journal.part(chunk), use_threads=False)
+            rows_done += len(table)
+            if scores is not None and job.correctness is not None:
+                table = _filtered(table, scores[chunk], job.correctness, stats, aside)
+            stats.count_kept(table["turns"].to_pylist(), table["weight"].to_pylist())
+            tell("writing", rows_done, stats.cleaned)
+            yield as_copies(table) if job.copies else table
+
+    tables = kept()
+    if job.shuffle is not None:
+        tables = shuffled(tables, job.shuffle, journal.work)
+    try:
+        names = write_shards(tables, journal.done)
+    finally:
+        aside.close()
+    return names + ([SET_ASIDE] if aside.rows else [])
+
+
+def _filtered(
+    table: pa.Table,
+    scores: list[Scored],
+    chosen: CorrectnessFilter,
+    stats: CleanStats,
+    aside: _Aside,
+) -> pa.Table:
+    """The rows that are right; the others are counted, those without a score put aside."""
+    outcomes = pa.array([scored.score for scored in scores], pa.float64())
+    table = with_outcomes(table, outcomes)
+    sources = zip(table["file"].to_pylist(), table["row"].to_pylist(), scores, strict=True)
+    for file, row, scored in sources:
+        if scored.score is None:
+            stats.set_aside[scored.why if scored.why == NO_GOLD else "judge failed"] += 1
+        elif scored.score >= chosen.keep_from:
+            stats.right += 1
+        else:
+            drop = Drop(Reason.WRONG_ANSWER, f"scored {scored.score:g}")
+            stats.drop(Source(file, row), drop)
+    missing = pc.is_null(outcomes)
+    whys = pa.array([scored.why for scored in scores if scored.score is None], pa.string())
+    aside.add(table.filter(missing).append_column("why", whys))
+    return table.filter(pc.greater_equal(outcomes, chosen.keep_from))
+
+
+class _Aside:
+    """The file of rows that could not be judged; made at the first one."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows = 0
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, table: pa.Table) -> None:
+        if not len(table):
+            return
+        if self._writer is None:
+            schema = SCHEMA.append(pa.field("why", pa.string()))
+            self._writer = pq.ParquetWriter(self._path, schema, compression="zstd")
+        self._writer.write_table(table)
+        self.rows += len(table)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

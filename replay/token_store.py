@@ -1,0 +1,326 @@
+"""Trajectories as token documents on disk, memory-mapped: ids, loss masks, weights.
+
+A folder of shards.  Shard n is ``shard-NNNNN.ids.npy`` (int32), ``shard-NNNNN.mask.npy``
+(bool, True at the agent's tokens) and ``shard-NNNNN.json`` (where each document starts, its
+weight, its source, what was cut), which is written last.  ``index.json`` has the settings
+and the totals, and is written when all shards are there.
+
+Shards are cut by the documents' sizes, never by who makes them: the same trajectories and
+settings give the same bytes with any number of processes.  A shard carries a digest of its
+texts and settings; a run that was cut short is run again and makes only what is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drv_env.errors import SettingError, TaskDataError
+from replay.documents import Counts, Document, RowSettings, document_of
+from replay.recorded import recording_id
+from replay.sft_rows import transcribe
+from replay.template import ChatTemplate
+from replay.trajectory import Trajectory
+
+VERSION = 1
+
+_INDEX = "index.json"
+
+
+def write_documents(
+    trajectories: Iterable[Trajectory],
+    out: str | Path,
+    template: Callable[[], ChatTemplate],
+    settings: RowSettings | None = None,
+    *,
+    workers: int = 1,
+    on_shard: Callable[[Counts], None] = lambda counts: None,
+) -> Counts:
+    """Tokenise trajectories into a folder; see the module.
+
+    A trajectory's weight is ``provenance["weight"]``, a number of at least 0; 1 without.
+
+    Args:
+        trajectories: streamed; some shards' worth of them is in memory at a time.
+        out: the folder.
+        template: makes the template, perhaps in each process: importable, or a
+            ``partial`` of what is, such as ``partial(ChatTemplate.from_folder, path)``.
+        settings: the defaults if None.
+        workers: processes, at least 1; with 1 all is done in this one.
+        on_shard: told of the totals so far after every shard.
+
+    Returns:
+        The totals.
+
+    Raises:
+        SettingError: for settings that can't work, or a folder of other settings.
+        TaskDataError: when there is no trajectory.
+    """
+    settings = RowSettings() if settings is None else settings
+    if workers < 1:
+        raise SettingError(f"workers must be at least 1, got {workers}")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _INDEX).unlink(missing_ok=True)  # until all shards are there again
+    local = template()
+    name = _fingerprint(local, settings)
+    total, shards = Counts(), 0
+    jobs = _jobs(_shards(trajectories, settings.shard_chars), folder, name)
+    for counts in _run(jobs, local, template, settings, workers):
+        total.add(counts)
+        shards += 1
+        on_shard(total)
+    if not shards:
+        raise TaskDataError("there is no trajectory to tokenise")
+    for path in folder.glob("shard-*"):
+        if int(path.name[6:11]) >= shards:
+            path.unlink()  # of an earlier run with more trajectories
+    index = {
+        "version": VERSION,
+        "template": local.name,
+        "end_of_turn": local.end_of_turn,
+        "fingerprint": name,
+        "settings": asdict(settings),
+        "shards": shards,
+        "counts": asdict(total),
+    }
+    _write_json(folder / _INDEX, index)
+    return total
+
+
+class TokenStore:
+    """Documents of a folder made by :func:`write_documents`, memory-mapped.
+
+    Attributes:
+        lengths: int64 ``(documents,)``.
+        weights: float64 ``(documents,)``.
+        sources: recording ids, see :func:`replay.recorded.recording_id`.
+        counts: what was kept and cut when it was made.
+
+    Raises:
+        SettingError: when the folder holds no finished documents of this version.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        index = _read_json(self.path / _INDEX)
+        if index is None or index.get("version") != VERSION:
+            raise SettingError(
+                f"{self.path} holds no finished token documents of version {VERSION}; make them, "
+                "or run to the end: drv data rows TRAJECTORIES… --out FOLDER"
+            )
+        self.index: dict[str, Any] = index
+        self.counts = Counts(**index["counts"])
+        lengths: list[int] = []
+        weights: list[float] = []
+        self.sources: list[str] = []
+        places: list[tuple[int, int]] = []
+        for shard in range(index["shards"]):
+            about = _read_json(_shard_path(self.path, shard, "json"))
+            if about is None:
+                raise SettingError(f"shard {shard} of {self.path} is missing; make them again")
+            starts = [0, *np.cumsum(about["lengths"], dtype=np.int64).tolist()]
+            places += [(shard, start) for start in starts[:-1]]
+            lengths += about["lengths"]
+            weights += about["weights"]
+            self.sources += about["sources"]
+        self.lengths: NDArray[np.int64] = np.asarray(lengths, np.int64)
+        self.weights: NDArray[np.float64] = np.asarray(weights, np.float64)
+        self._places = places
+        self._maps: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, number: int) -> Document:
+        """A document; its arrays are views of the files, read-only."""
+        shard, start = self._places[number]
+        stop = start + int(self.lengths[number])
+        if shard not in self._maps:
+            ids, mask = (
+                np.load(_shard_path(self.path, shard, f"{kind}.npy"), mmap_mode="r")
+                for kind in ("ids", "mask")
+            )
+            self._maps[shard] = (ids, mask)
+        ids, mask = self._maps[shard]
+        return Document(ids[start:stop], mask[start:stop])
+
+    def __iter__(self) -> Iterator[Document]:
+        return (self[number] for number in range(len(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maps": {}}
+
+
+# ---- shards -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A shard to make; ``done`` are its counts where it is there already."""
+
+    folder: Path
+    number: int
+    digest: str
+    trajectories: list[Trajectory]
+    done: Counts | None
+
+
+def _shards(trajectories: Iterable[Trajectory], most: int) -> Iterator[list[Trajectory]]:
+    batch: list[Trajectory] = []
+    size = 0
+    for trajectory in trajectories:
+        batch.append(trajectory)
+        size += sum(len(turn.text) + len(turn.observation or "") for turn in trajectory.turns)
+        if size >= most:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _jobs(shards: Iterable[list[Trajectory]], folder: Path, fingerprint: str) -> Iterator[_Job]:
+    for number, batch in enumerate(shards):
+        digest = hashlib.sha256(fingerprint.encode())
+        for trajectory in batch:
+            digest.update(f"{recording_id(trajectory)} {_weight(trajectory)!r}\n".encode())
+        name = digest.hexdigest()
+        about = _read_json(_shard_path(folder, number, "json"))
+        there = about is not None and about["digest"] == name
+        done = Counts(**about["counts"]) if about is not None and there else None
+        yield _Job(folder, number, name, [] if there else batch, done)
+
+
+def _run(
+    jobs: Iterator[_Job],
+    local: ChatTemplate,
+    template: Callable[[], ChatTemplate],
+    settings: RowSettings,
+    workers: int,
+) -> Iterator[Counts]:
+    """Make the shards that are missing; counts of all of them in order."""
+    if workers == 1:
+        for job in jobs:
+            yield job.done or _make(job, local, settings)
+        return
+    with _pool(local, template, settings, workers) as pool:
+        waiting: deque[Counts | Future[Counts]] = deque()
+        for job in jobs:
+            waiting.append(job.done or pool.submit(_make_away, job))
+            if len(waiting) > 2 * workers:
+                yield _result(waiting.popleft())
+        while waiting:
+            yield _result(waiting.popleft())
+
+
+def _pool(
+    local: ChatTemplate,
+    template: Callable[[], ChatTemplate],
+    settings: RowSettings,
+    workers: int,
+) -> ProcessPoolExecutor:
+    """Processes that have the template: forked with it where that is safe, else fresh ones.
+
+    A large vocabulary takes seconds to prepare, and a fork has it at once; but a fork of a
+    process with other threads may find their locks held for ever.
+    """
+    if "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1:
+        context = multiprocessing.get_context("fork")
+        return ProcessPoolExecutor(workers, context, _prepare, (lambda: local, settings))
+    return ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), _prepare, (template, settings)
+    )
+
+
+_prepared: tuple[ChatTemplate, RowSettings] | None = None
+
+
+def _prepare(template: Callable[[], ChatTemplate], settings: RowSettings) -> None:
+    global _prepared
+    _prepared = (template(), settings)
+
+
+def _make_away(job: _Job) -> Counts:
+    assert _prepared is not None
+    return _make(job, *_prepared)
+
+
+def _result(counts: Counts | Future[Counts]) -> Counts:
+    return counts.result() if isinstance(counts, Future) else counts
+
+
+def _make(job: _Job, template: ChatTemplate, settings: RowSettings) -> Counts:
+    counts = Counts()
+    documents: list[Document] = []
+    kept: list[Trajectory] = []
+    for trajectory in job.trajectories:
+        document = document_of(transcribe(trajectory, template), settings, counts)
+        if document is not None:
+            documents.append(document)
+            kept.append(trajectory)
+    ids = [document.ids for document in documents] or [np.zeros(0, np.int32)]
+    masks = [document.mask for document in documents] or [np.zeros(0, bool)]
+    about = _shard_path(job.folder, job.number, "json")
+    about.unlink(missing_ok=True)  # it vouches for the arrays
+    for kind, array in (("ids", np.concatenate(ids)), ("mask", np.concatenate(masks))):
+        path = _shard_path(job.folder, job.number, f"{kind}.npy")
+        temporary = path.with_name(f".{path.name}.tmp.npy")
+        np.save(temporary, array)
+        temporary.replace(path)
+    _write_json(
+        about,
+        {
+            "digest": job.digest,
+            "lengths": [len(document) for document in documents],
+            "weights": [_weight(trajectory) for trajectory in kept],
+            "sources": [recording_id(trajectory) for trajectory in kept],
+            "counts": asdict(counts),
+        },
+    )
+    return counts
+
+
+def _weight(trajectory: Trajectory) -> float:
+    weight = trajectory.provenance.get("weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < 1e6:
+        raise TaskDataError(f"a weight must be a number from 0 to a million, got {weight!r}")
+    return float(weight)
+
+
+def _fingerprint(template: ChatTemplate, settings: RowSettings) -> str:
+    """What the ids depend on besides the texts."""
+    digest = hashlib.sha256(template.pieces.digest.encode())
+    probe = [{"role": "user", "content": "question"}]
+    digest.update(repr((VERSION, template.scaffold, template.render(probe))).encode())
+    digest.update(repr((template.end_of_turn, sorted(asdict(settings).items()))).encode())
+    return digest.hexdigest()
+
+
+def _shard_path(folder: Path, number: int, ending: str) -> Path:
+    return folder / f"shard-{number:05}.{ending}"
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value), encoding="utf-8")
+    temporary.replace(path)

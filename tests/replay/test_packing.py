@@ -1,0 +1,211 @@
+"""Documents on disk and their packing: deterministic, resumable, nothing lost unseen."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from drv_env import SettingError, TaskDataError
+from replay import token_store
+from replay.chat_templates import QWEN3_THINKING
+from replay.documents import Counts, RowSettings, document_of
+from replay.packing import PackedRows, best_fit, draw
+from replay.recorded import from_messages
+from replay.sft_rows import transcribe
+from replay.template import ChatTemplate
+from replay.token_store import TokenStore, write_documents
+from tests.replay import recordings as made
+
+
+def some(count, weight=None):
+    provenance = {} if weight is None else {"weight": weight}
+    return [
+        from_messages(
+            made.chat(
+                *[
+                    made.call("search", query=[f"q{number}"]),
+                    made.search_result(f"q{number}", "https://e.org"),
+                ]
+                * (1 + number % 3),
+                made.answer(),
+            ),
+            provenance=provenance,
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.fixture(scope="session")
+def folder(bpe, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("tokenizer")
+    bpe.save(str(path / "tokenizer.json"))
+    return path
+
+
+@pytest.fixture
+def template(folder):
+    return partial(ChatTemplate.from_folder, folder, chat_template=QWEN3_THINKING)
+
+
+def content(path):
+    return {item.name: item.read_bytes() for item in path.iterdir()}
+
+
+SMALL = RowSettings(shard_chars=700, max_tokens=2_000)
+
+
+def test_documents_are_the_transcripts(tmp_path, template):
+    trajectories = some(7)
+    counts = write_documents(trajectories, tmp_path, template, SMALL)
+    store = TokenStore(tmp_path)
+    assert len(store) == counts.documents == 7
+    assert store.index["shards"] > 1
+    made_here = template()
+    for trajectory, document in zip(trajectories, store, strict=True):
+        transcript = transcribe(trajectory, made_here)
+        np.testing.assert_array_equal(document.ids, transcript.ids)
+        np.testing.assert_array_equal(document.mask, transcript.mask())
+        assert isinstance(document.ids.base, np.memmap)
+    assert counts.tokens == store.lengths.sum()
+
+
+def test_any_number_of_processes_writes_the_same(tmp_path, template):
+    write_documents(some(7), tmp_path / "one", template, SMALL)
+    write_documents(some(7), tmp_path / "two", template, SMALL, workers=2)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+def test_a_run_that_was_cut_short_makes_only_what_is_missing(tmp_path, template, monkeypatch):
+    write_documents(some(7), tmp_path / "whole", template, SMALL)
+    made_shards = []
+    make = token_store._make
+
+    def counting(job, *rest):
+        if len(made_shards) == 2 and stop:
+            raise KeyboardInterrupt
+        made_shards.append(job.number)
+        return make(job, *rest)
+
+    monkeypatch.setattr(token_store, "_make", counting)
+    stop = True
+    with pytest.raises(KeyboardInterrupt):
+        write_documents(some(7), tmp_path / "cut", template, SMALL)
+    with pytest.raises(SettingError, match="no finished token documents"):
+        TokenStore(tmp_path / "cut")
+    stop = False
+    write_documents(some(7), tmp_path / "cut", template, SMALL)
+    assert made_shards == list(range(TokenStore(tmp_path / "cut").index["shards"]))
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")
+
+
+def test_other_texts_or_settings_are_made_anew(tmp_path, template):
+    write_documents(some(7), tmp_path, template, SMALL)
+    shorter = RowSettings(shard_chars=700, max_tokens=100)
+    write_documents(some(3), tmp_path, template, shorter)
+    store = TokenStore(tmp_path)
+    assert len(store) == 3
+    assert store.lengths.max() <= 100
+    assert len(list(tmp_path.glob("shard-*.json"))) == store.index["shards"]
+
+
+def test_right_truncation_cuts_to_the_token_and_counts(bpe):
+    transcript = transcribe(some(3)[2], ChatTemplate(bpe, QWEN3_THINKING))
+    spans = [span for span in transcript.spans if span.kind == "completion"]
+    middle = (spans[1].start + spans[1].stop) // 2
+    counts = Counts()
+    document = document_of(transcript, RowSettings(max_tokens=middle), counts)
+    np.testing.assert_array_equal(document.ids, transcript.ids[:middle])
+    assert (counts.cut_documents, counts.cut_tokens) == (1, len(transcript) - middle)
+    assert counts.cut_agent_tokens == transcript.mask()[middle:].sum()
+    assert counts.cut_turns == len(spans) - 1
+
+
+def test_a_cut_at_a_turn_keeps_whole_turns(bpe):
+    transcript = transcribe(some(3)[2], ChatTemplate(bpe, QWEN3_THINKING))
+    spans = [span for span in transcript.spans if span.kind == "completion"]
+    counts = Counts()
+    settings = RowSettings(max_tokens=spans[1].stop + 5, cut="turn")
+    document = document_of(transcript, settings, counts)
+    assert len(document) == spans[1].stop
+    assert document.mask[-1]
+    assert counts.cut_turns == len(spans) - 2
+
+
+@pytest.mark.parametrize("cut", ["right", "turn"])
+def test_what_keeps_no_agent_token_is_dropped_and_counted(bpe, cut):
+    transcript = transcribe(some(1)[0], ChatTemplate(bpe, QWEN3_THINKING))
+    counts = Counts()
+    assert document_of(transcript, RowSettings(max_tokens=5, cut=cut), counts) is None
+    assert (counts.dropped, counts.documents, counts.tokens) == (1, 0, 0)
+
+
+def test_best_fit_loses_nothing_and_never_overflows():
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 400, 500)
+    rows = best_fit(lengths, 1_000)
+    assert sorted(item for row in rows for item in row) == list(range(500))
+    assert all(lengths[row].sum() <= 1_000 for row in rows)
+    assert lengths.sum() / (len(rows) * 1_000) > 0.97
+    assert best_fit([], 5) == []
+    with pytest.raises(SettingError, match="below the longest document's 7"):
+        best_fit([7], 6)
+
+
+def test_packed_rows_know_their_documents(tmp_path, template):
+    write_documents(some(7), tmp_path, template, SMALL)
+    store = TokenStore(tmp_path)
+    rows = PackedRows.of(store)
+    assert sorted(d for row in rows for d in row.documents) == list(range(7))
+    assert 0 < rows.fill <= 1
+    for row in rows:
+        for place, number in enumerate(row.documents):
+            start, stop = row.starts[place], row.starts[place + 1]
+            np.testing.assert_array_equal(row.ids[start:stop], store[number].ids)
+            np.testing.assert_array_equal(row.mask[start:stop], store[number].mask)
+            assert (row.segments()[start:stop] == place + 1).all()
+            np.testing.assert_array_equal(row.positions()[start:stop], range(stop - start))
+        assert not row.mask[row.starts[-1] :].any()
+        assert not row.segments()[row.starts[-1] :].any()
+    rows.save(tmp_path / "packing.json")
+    again = PackedRows.load(store, tmp_path / "packing.json")
+    assert (again.plan, again.row_length) == (rows.plan, rows.row_length)
+    rows.write_arrays(tmp_path / "arrays")
+    arrays = np.load(tmp_path / "arrays" / "ids.npy", mmap_mode="r")
+    np.testing.assert_array_equal(arrays, [row.ids for row in rows])
+
+
+def test_an_epoch_is_the_same_every_time_and_unlike_the_next(tmp_path, template):
+    write_documents(some(7), tmp_path, template, SMALL)
+    store = TokenStore(tmp_path)
+    plans = [PackedRows.of(store, seed=1, epoch=epoch).plan for epoch in (0, 0, 1)]
+    assert plans[0] == plans[1] != plans[2]
+
+
+def test_weights_drive_sampling():
+    counts = np.zeros(4)
+    for epoch in range(400):
+        counts += np.bincount(draw([1.0, 0.0, 5.0, 0.25], 3, epoch), minlength=4)
+    assert counts[:3].tolist() == [400, 0, 2_000]
+    assert 70 < counts[3] < 130
+
+
+def test_weights_come_from_the_trajectories(tmp_path, template):
+    write_documents([*some(1, weight=2), *some(2)[1:]], tmp_path, template, SMALL)
+    store = TokenStore(tmp_path)
+    assert store.weights.tolist() == [2.0, 1.0]
+    assert sorted(d for row in PackedRows.of(store).plan for d in row) == [0, 0, 1]
+    with pytest.raises(TaskDataError, match="a weight must be"):
+        write_documents(some(1, weight=-1), tmp_path, template, SMALL)
+
+
+def test_nothing_to_tokenise_is_said(tmp_path, template):
+    with pytest.raises(TaskDataError, match="no trajectory"):
+        write_documents([], tmp_path, template)
+
+
+def test_settings_that_cant_work_are_named():
+    with pytest.raises(SettingError, match="max_tokens must be at least 2, got 1"):
+        RowSettings(max_tokens=1)
+    with pytest.raises(SettingError, match="cut must be 'right' or 'turn', got 'left'"):
+        RowSettings(cut="left")

@@ -1,0 +1,92 @@
+"""``drv data show``, ``stats``, ``convert``, ``rows``, ``web`` and ``replay-check``."""
+
+import json
+
+import pytest
+
+from drv_env import DrvError, SettingError, TaskDataError
+from tests.replay import recordings as made
+from tests.replay.conftest import byte_level_bpe
+from trainers.commands.data_files import (
+    DataConvert,
+    DataReplayCheck,
+    DataRows,
+    DataShow,
+    DataStats,
+    DataWeb,
+)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "recorded.jsonl"
+    rows = [{"messages": made.spaced()}, {"messages": made.tight()}, {"messages": []}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_show_prints_one(file, capsys):
+    DataShow(file, row=1).run()
+    shown = capsys.readouterr().out
+    assert "[turn 2: visit, failed]" in shown
+    assert "answer: **Enki**" in shown
+
+
+def test_stats_counts_and_says_what_was_passed_over(file, capsys):
+    DataStats(file).run()
+    said = capsys.readouterr().out
+    assert "calls of search" in said
+    assert "1 rows were passed over" in said
+    assert "row 2: no_messages" in said
+
+
+def test_convert_takes_the_form_from_the_name(file, tmp_path, capsys):
+    DataConvert(file, tmp_path / "t.parquet").run()
+    DataConvert(tmp_path / "t.parquet", tmp_path / "t.json", "sharegpt").run()
+    assert "2 trajectories written" in capsys.readouterr().out
+    first, _ = json.loads((tmp_path / "t.json").read_text())
+    speakers = [turn["from"] for turn in first["conversations"]]
+    assert speakers[:3] == ["system", "human", "gpt"]
+    DataShow(tmp_path / "t.json", row=1).run()
+    assert "answer: **Enki**" in capsys.readouterr().out
+
+
+def test_a_web_is_built_and_checked(file, tmp_path, capsys):
+    DataWeb((file,), tmp_path / "web").run()
+    DataReplayCheck(file, tmp_path / "web").run()
+    assert "6 of 6 turns match, 2 of 2 trajectories whole" in capsys.readouterr().out
+
+
+def test_a_difference_fails_the_check(file, tmp_path, capsys):
+    DataWeb((file,), tmp_path / "web").run()
+    other = tmp_path / "other.jsonl"
+    other.write_text(file.read_text().replace("Ur was founded by Enki", "Ur was founded by Anu"))
+    with pytest.raises(DrvError, match="trajectory 0, turn 2"):
+        DataReplayCheck(other, tmp_path / "web").run()
+    said = capsys.readouterr().out
+    assert "5 of 6 turns match, 1 of 2 trajectories whole" in said
+    assert "founded by Anu" in said
+
+
+def test_rows_are_made_and_packed(file, tmp_path, capsys):
+    byte_level_bpe().save(str(tmp_path / "tokenizer.json"))
+    DataRows(
+        (file,),
+        tokenizer=tmp_path,
+        out=tmp_path / "rows",
+        chat_template="qwen3",
+        max_tokens=3_000,
+        workers=1,
+    ).run()
+    said = capsys.readouterr().out
+    assert "packed rows of 3,000" in said
+    assert (tmp_path / "rows" / "packing.json").is_file()
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(SettingError, match="at least one file"):
+        DataWeb((), tmp_path / "web").run()
+    with pytest.raises(TaskDataError, match="there is no file or folder"):
+        DataStats(tmp_path / "none.parquet").run()
+    with pytest.raises(SettingError, match="no finished recorded web"):
+        DataReplayCheck(tmp_path, tmp_path / "web").run()

@@ -1,0 +1,42 @@
+"""The trainers' rows from token documents on disk."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from replay.chat_templates import CHATML
+from replay.recorded import from_messages
+from replay.template import ChatTemplate
+from replay.token_store import TokenStore, write_documents
+from tests.replay import recordings as made
+from tests.replay.conftest import byte_level_bpe
+from trainers.packed_rows import document_rows, packed_rows
+from trainers.rows import pad_rows
+
+
+@pytest.fixture
+def store(tmp_path):
+    byte_level_bpe().save(str(tmp_path / "tokenizer.json"))
+    trajectories = [
+        from_messages(made.spaced(), provenance={"weight": 2}),
+        from_messages(made.tight()),
+    ]
+    template = partial(ChatTemplate.from_folder, tmp_path, chat_template=CHATML)
+    write_documents(trajectories, tmp_path / "tokens", template)
+    return TokenStore(tmp_path / "tokens")
+
+
+def test_documents_are_rows_drawn_by_weight(store):
+    rows = document_rows(store, seed=1)
+    assert sorted(map(len, rows)) == sorted([*[int(store.lengths[0])] * 2, int(store.lengths[1])])
+    ids, mask = pad_rows(rows)
+    assert ids.shape == mask.shape == (3, int(store.lengths.max()))
+    assert int(mask.sum()) == sum(int(row.mask.sum()) for row in rows)
+    assert not any(row.mask[0] for row in rows)
+
+
+def test_packed_rows_are_of_one_length(store):
+    rows = packed_rows(store, 4_000)
+    assert {len(row.ids) for row in rows} == {4_000}
+    assert np.isclose(rows.fill, rows.tokens / (4_000 * len(rows)))

@@ -1,0 +1,256 @@
+"""``drv data show | stats | convert | rows | web | replay-check``: trajectories in files.
+
+Nothing heavy is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from replay.sources import Passed
+    from replay.trajectory import Trajectory
+
+Paths = tyro.conf.Positional[tuple[Path, ...]]
+
+
+@dataclass(frozen=True)
+class DataShow:
+    """Print one trajectory readably."""
+
+    file: tyro.conf.Positional[Path]
+    """Trajectories, or recorded chat messages: a file, or a folder of parts."""
+    row: int = 0
+    """Which one, from 0."""
+    full: bool = False
+    """Show observations and the system prompt whole."""
+
+    def run(self) -> None:
+        """Print it."""
+        from replay.show import show
+        from replay.sources import trajectory_at
+
+        text = show(trajectory_at(self.file, self.row), None if self.full else 1_500)
+        sys.stdout.write(text)
+
+
+@dataclass(frozen=True)
+class DataStats:
+    """Show figures over all trajectories of a file or folder."""
+
+    file: tyro.conf.Positional[Path]
+    """Trajectories, or recorded chat messages: a file, or a folder of parts."""
+
+    def run(self) -> None:
+        """Print a table."""
+        from replay.summary import summarise
+
+        passed = _passed()
+        summary = summarise(_open((self.file,), passed))
+        _print_table(self.file.name, summary.figures())
+        _report(passed)
+
+
+@dataclass(frozen=True)
+class DataConvert:
+    """Write trajectories as JSON lines, ShareGPT, or Parquet of the newest schema."""
+
+    file: tyro.conf.Positional[Path]
+    """Trajectories, or recorded chat messages: a file, or a folder of parts."""
+    out: tyro.conf.Positional[Path]
+    """The file to write; replaced when all is written."""
+    form: Annotated[
+        Literal["jsonl", "sharegpt", "parquet"] | None, tyro.conf.arg(name="format")
+    ] = None
+    """By default as OUT ends: .parquet, or JSON lines of messages."""
+
+    def run(self) -> None:
+        """Convert, and say how much."""
+        from replay.convert import convert
+
+        form = self.form or ("parquet" if self.out.suffix == ".parquet" else "jsonl")
+        passed = _passed()
+        count = convert(_open((self.file,), passed), self.out, form)
+        _say(f"{count:,} trajectories written to {self.out}")
+        _report(passed)
+
+
+@dataclass(frozen=True)
+class DataRows:
+    """Tokenise trajectories into rows for SFT: ids, a mask of the agent's tokens, packing.
+
+    A run that was cut short is run again and makes only what is missing.
+    """
+
+    files: Paths
+    """Trajectories, or recorded chat messages: files, or folders of parts."""
+    tokenizer: Path
+    """A folder with tokenizer.json, as save_pretrained writes it."""
+    out: Path
+    """The folder to write."""
+    chat_template: Literal["own", "qwen3", "chatml"] = "own"
+    """The folder's own template, or one of this project's."""
+    max_tokens: int = 200_000
+    """The most tokens of a trajectory."""
+    cut: Literal["right", "turn"] = "right"
+    """Longer ones lose their end: to the token, as published, or from a turn's boundary."""
+    row_length: int | None = None
+    """Of packed rows; by default max_tokens."""
+    seed: int = 0
+    """Decides which documents are drawn by weight, and the order of rows."""
+    workers: int = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    """Processes; the result doesn't depend on them."""
+
+    def run(self) -> None:
+        """Tokenise, pack, and print figures."""
+        from functools import partial
+
+        from replay.chat_templates import CHATML, QWEN3_THINKING
+        from replay.documents import RowSettings
+        from replay.packing import PackedRows
+        from replay.template import ChatTemplate
+        from replay.token_store import TokenStore, write_documents
+
+        own = {"own": None, "qwen3": QWEN3_THINKING, "chatml": CHATML}[self.chat_template]
+        passed = _passed()
+        counts = write_documents(
+            (item for item in _open(self.files, passed) if not _is_broken(item, passed)),
+            self.out,
+            partial(ChatTemplate.from_folder, self.tokenizer, chat_template=own),
+            RowSettings(max_tokens=self.max_tokens, cut=self.cut),
+            workers=self.workers,
+        )
+        store = TokenStore(self.out)
+        rows = PackedRows.of(store, self.row_length, seed=self.seed)
+        plan = self.out / "packing.json"
+        rows.save(plan)
+        figures = {
+            "documents": f"{counts.documents:,}",
+            "tokens": f"{counts.tokens:,}",
+            "learnt": f"{counts.agent_tokens:,} ({counts.agent_tokens / counts.tokens:.1%})"
+            if counts.tokens
+            else "0",
+            f"longer than {self.max_tokens:,} tokens": f"{counts.cut_documents:,}",
+            "tokens cut": f"{counts.cut_tokens:,}, of them the agent's {counts.cut_agent_tokens:,}",
+            "turns cut": f"{counts.cut_turns:,}",
+            "without an agent's token, dropped": f"{counts.dropped:,}",
+            f"packed rows of {rows.row_length:,}": f"{len(rows):,}, filled {rows.fill:.1%}",
+        }
+        _print_table(str(self.out), figures)
+        _report(passed)
+
+
+@dataclass(frozen=True)
+class DataWeb:
+    """Make a web of recorded trajectories, to replay them and to play in without a network."""
+
+    files: Paths
+    """Trajectories, or recorded chat messages: files, or folders of parts."""
+    out: Path
+    """The folder to write, or a web to add to."""
+
+    def run(self) -> None:
+        """Build, and print figures."""
+        from replay.web import build_web
+
+        passed = _passed()
+        stats = build_web(_open(self.files, passed), self.out)
+        figures = {
+            "trajectories": f"{stats.trajectories:,}",
+            "calls": ", ".join(f"{name} {count:,}" for name, count in sorted(stats.tools.items())),
+            "of them new for all": f"{stats.shared:,}",
+            "kept for one turn alone": f"{stats.own:,}, {stats.failures:,} of them failures",
+            "pages to search": f"{stats.pages:,}",
+        }
+        _print_table(str(self.out), figures)
+        _report(passed)
+
+
+@dataclass(frozen=True)
+class DataReplayCheck:
+    """Replay recorded trajectories through the env and compare every observation.
+
+    Exits with 1 when one differs.
+    """
+
+    file: tyro.conf.Positional[Path]
+    """Trajectories, or recorded chat messages: a file, or a folder of parts."""
+    web: Path
+    """A web that holds them, made by drv data web."""
+
+    def run(self) -> None:
+        """Check, and say how many turns match and which is the first that doesn't."""
+        from drv_env.errors import TaskDataError
+        from drv_env.render import printable
+        from replay.replay_check import check_replay
+        from replay.web import RecordedWeb
+
+        web = RecordedWeb(self.web, corpus=False, recorded_tools=True)
+        passed = _passed()
+        check = check_replay(_open((self.file,), passed), web)
+        _say(
+            f"{check.matched:,} of {check.turns:,} turns match, "
+            f"{check.whole:,} of {check.trajectories:,} trajectories whole"
+        )
+        _report(passed)
+        first = check.first
+        if first is not None:
+            _say(printable(first.describe()))
+        if not check.passed:
+            where = "nothing was replayed" if first is None else first.where
+            raise TaskDataError(f"the replay differs: {where}")
+
+
+def _passed() -> Passed:
+    from replay.sources import Passed
+
+    return Passed()
+
+
+def _open(paths: tuple[Path, ...], passed: Passed) -> Iterator[Trajectory]:
+    from drv_env.errors import SettingError
+    from replay.sources import open_trajectories
+
+    if not paths:
+        raise SettingError("name at least one file of trajectories")
+    return open_trajectories(paths, passed)
+
+
+def _is_broken(trajectory: Trajectory, passed: Passed) -> bool:
+    """Whether a trajectory broke, which is nothing to learn from; counts it."""
+    if trajectory.broken:
+        passed.add(f"task {trajectory.task.id}: the episode broke")
+    return trajectory.broken
+
+
+def _report(passed: Passed) -> None:
+    if passed.count:
+        from drv_env.render import printable
+
+        _say(f"{passed.count:,} rows were passed over, the first of them:")
+        for reason in passed.reasons:
+            _say(f"  {printable(reason)}")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _print_table(title: str, figures: Mapping[str, str]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(title), show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in figures.items():
+        table.add_row(escape(name), escape(value))
+    Console().print(table)

@@ -1,7 +1,7 @@
 """Rows per second, and peak memory, of cleaning recorded trajectories on two cores.
 
 The input is made by repeating and perturbing rows of the size of real raw trajectories
-(some 45 tool turns, 85,000 characters); with DRV_GOLDEN set, the real ones in that folder.
+(some 37 tool turns, 90,000 characters); with DRV_GOLDEN set, the real ones in that folder.
 
     python benchmarks/clean.py [--quick] [--rows N]
 
@@ -57,7 +57,7 @@ def synthetic_row(rng: random.Random) -> dict[str, Any]:
     question = text(rng, 90)
     messages = [{"role": "user", "content": question}]
     calls: list[str] = []
-    for _ in range(rng.choice((24, 33, 40, 49, 60, 105))):
+    for _ in range(rng.choice((24, 25, 33, 40, 49, 51))):
         kind = rng.random()
         query = text(rng, 8)
         if kind < 0.05 and calls:

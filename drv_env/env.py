@@ -13,6 +13,7 @@ from drv_env.errors import SettingError
 from drv_env.game import (
     Game,
     Info,
+    check_options,
     is_terminated,
     is_truncated,
     observation_text,
@@ -131,8 +132,12 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
 
         Returns:
             The question, and info with ``task_id`` and the opening ``messages``.
+
+        Raises:
+            SettingError: for an option of another name.
         """
         super().reset(seed=seed)
+        check_options(options, ("task",))
         task = self.game.task_of(options)
         if task is None:
             task = self.game.tasks[int(self.np_random.integers(len(self.game.tasks)))]

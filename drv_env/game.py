@@ -75,7 +75,23 @@ class Game:
             raise SettingError(
                 f"rules.tools names {sorted(unknown)}, which the tools given don't have"
             )
+        self._check_worlds()
         self.episode(self.tasks[0])
+
+    def _check_worlds(self) -> None:
+        """Tools that name their worlds must know those of the tasks."""
+        known: Sequence[str] = getattr(self.tools, "worlds", ())
+        for task in self.tasks if known else ():
+            if task.world is None and len(known) > 1:
+                raise SettingError(
+                    f"the task {task.question!r:.80} names no world, and the tools have several: "
+                    f"{', '.join(known[:5])}; give each task its world"
+                )
+            if task.world is not None and task.world not in known:
+                raise SettingError(
+                    f"the task {task.question!r:.80} is of the world {task.world!r}, which the "
+                    f"tools don't have; they have {', '.join(known[:5])}"
+                )
 
     def task_of(self, options: Mapping[str, Any] | None) -> Task | None:
         """The task that ``options["task"]`` sets, if any."""
@@ -130,6 +146,17 @@ async def _together(work: Iterable[Coroutine[Any, Any, Played]]) -> list[Played]
 
 def _tokens(text: str) -> int | None:
     return text.tokens if isinstance(text, SampledText) else None
+
+
+def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
+    """Refuse options of ``reset`` that nobody would read.
+
+    Raises:
+        SettingError: naming the option and those there are.
+    """
+    for name in options or {}:
+        if name not in known:
+            raise SettingError(f"reset has no option {name!r}; there are: {', '.join(known)}")
 
 
 def opening_info(episode: Episode) -> Info:

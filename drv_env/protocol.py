@@ -65,6 +65,7 @@ __all__ = [
     "render_search",
     "render_turn",
     "render_visit",
+    "search_hits",
 ]
 
 THINK, END_THINK = "<think>", "</think>"
@@ -207,6 +208,36 @@ def render_search(results: Iterable[tuple[str, Iterable[Mapping[str, Any]]]]) ->
         for query, pages in results
     ]
     return json.dumps(blocks, ensure_ascii=False)
+
+
+def search_hits(message: str) -> list[dict[str, Any]]:
+    """The pages of a search observation, of all its queries in order; [] where none is.
+
+    Args:
+        message: an observation message, or the text inside it.
+
+    Example:
+        >>> text = render_search([("x", [{"title": "T", "url": "u", "snippet": "s"}])])
+        >>> search_hits(render_observation(text))
+        [{'title': 'T', 'url': 'u', 'snippet': 's'}]
+        >>> search_hits("The search call failed: …")
+        []
+    """
+    body = observation_body(message) if message.startswith(RESPONSE) else message
+    try:
+        # Words of the tool's own may follow the list.
+        blocks, _ = json.JSONDecoder().raw_decode(body)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(blocks, list):
+        return []
+    return [
+        page
+        for block in blocks
+        if isinstance(block, dict) and isinstance(block.get("web_page_info_list"), list)
+        for page in block["web_page_info_list"]
+        if isinstance(page, dict)
+    ]
 
 
 def render_visit(url: str, goal: str, evidence: str, summary: str = "") -> str:

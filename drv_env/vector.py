@@ -21,6 +21,7 @@ from drv_env.errors import SettingError
 from drv_env.game import (
     Game,
     Info,
+    check_options,
     is_terminated,
     is_truncated,
     observation_text,
@@ -148,8 +149,10 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
                 it is True; the others show what they showed last.
 
         Raises:
-            SettingError: when seeds, tasks or the mask don't fit ``num_envs``.
+            SettingError: when seeds, tasks or the mask don't fit ``num_envs``, or for an option
+                of another name.
         """
+        check_options(options, ("tasks", "reset_mask"))
         options = dict(options or {})
         chosen = _mask(options.pop("reset_mask", None), self.num_envs)
         seeds = _seeds(seed, self.num_envs)

@@ -22,6 +22,7 @@ from drv_env.rewards.information_gain import (
     GoldAnswers,
     Scorer,
     answer_value,
+    check_scorer,
     check_settings,
     gain,
     is_scored,
@@ -57,7 +58,8 @@ class VectorInformationGainReward(VectorWrapper):
         answers: GoldAnswers = "first",
     ) -> None:
         check_settings(kind, answers, tools)
-        _game_of(env)
+        known = _game_of(env).game.rules.tools
+        check_scorer(scorer, tools, {tool.name for tool in known})
         super().__init__(env)
         self.scorer = scorer
         self.tools = tuple(tools)

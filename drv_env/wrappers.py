@@ -16,12 +16,13 @@ from gymnasium.utils import RecordConstructorArgs
 
 from drv_env.episode import Ending
 from drv_env.errors import DrvError, SettingError
-from drv_env.game import Info
+from drv_env.game import Game, Info
 from drv_env.rewards.information_gain import (
     GainKind,
     GoldAnswers,
     Scorer,
     answer_value,
+    check_scorer,
     check_settings,
     gain,
     is_scored,
@@ -64,6 +65,8 @@ class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstru
             answers=answers,
         )
         check_settings(kind, answers, tools)
+        game: Game = env.unwrapped.game  # type: ignore[attr-defined]
+        check_scorer(scorer, tools, {tool.name for tool in game.rules.tools})
         super().__init__(env)
         self.scorer = scorer
         self.tools = tuple(tools)

@@ -6,13 +6,12 @@ The agent here is thirty lines of rules; put your model in its place.  It sees t
 question, then observation messages, and writes one turn of text at a time.
 """
 
-import json
 import re
 
 import gymnasium
 
 import drv_env
-from drv_env.protocol import Answer, Search, Visit, observation_body, render_turn
+from drv_env.protocol import Answer, Search, Visit, render_turn, search_hits
 from drv_env.tools.offline import OfflineTools
 from drv_env.worlds import WorldRecipe, questions
 
@@ -29,11 +28,11 @@ class RuleAgent:
         relation = self.relations[0]
         if not message.startswith("<tool_response>"):
             return render_turn(f"I look for {self.entity}.", Search((self.entity,)))
-        body = observation_body(message)
-        if body.startswith("["):
-            page = json.loads(body)[0]["web_page_info_list"][0]
-            return render_turn(f"I look for the {relation}.", Visit((page["url"],), relation))
-        found = re.search(rf"The {relation} is (\w+)", body)
+        hits = search_hits(message)
+        if hits:
+            url = hits[0]["url"]
+            return render_turn(f"I look for the {relation}.", Visit((url,), relation))
+        found = re.search(rf"The {relation} is (\w+)", message)
         self.entity = found[1] if found else "unknown"
         self.relations.pop(0)
         if not self.relations or found is None:

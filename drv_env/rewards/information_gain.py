@@ -107,6 +107,23 @@ def answer_value(
     return max(finite, default=None)
 
 
+def check_scorer(scorer: object, tools: Collection[str], known: Collection[str]) -> None:
+    """Raise :class:`SettingError` for a scorer or tools that could never pay.
+
+    Args:
+        scorer: must have a method ``score``.
+        tools: names of the tools whose calls are scored.
+        known: names of the tools there are.
+    """
+    if not callable(getattr(scorer, "score", None)):
+        raise SettingError(
+            f"a scorer needs a method score(messages, answer, transcript=None), got {scorer!r:.80}"
+        )
+    unknown = [name for name in tools if name not in known]
+    if unknown:
+        raise SettingError(f"there is no tool {unknown[0]!r} to score; there are {sorted(known)}")
+
+
 def check_settings(kind: str, answers: str, tools: Collection[str]) -> None:
     """Raise :class:`SettingError` for a setting that can't work."""
     if kind not in ("log_prob_diff", "prob_diff"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from drv_env.context import Message
+from drv_env.errors import SettingError
 
 
 class FakeScorer:
@@ -23,6 +24,8 @@ class FakeScorer:
     """
 
     def __init__(self, values: Sequence[float] | Callable[[Sequence[Message], str], float]) -> None:
+        if not callable(values) and not values:
+            raise SettingError("FakeScorer needs at least one value")
         self._values = values
         self.scored: list[tuple[int, str]] = []
 

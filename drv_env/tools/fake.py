@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from drv_env.errors import SettingError
+from drv_env.errors import SettingError, ToolError
 from drv_env.protocol import PAGE_SEPARATOR, Search, Visit, render_search, render_visit
 from drv_env.tools.base import (
     SEARCH_SCHEMA,
@@ -59,6 +59,7 @@ class FakeTools:
             :class:`ManualClock`.  No real time passes.
         clock: measures latency; stands still by default.
         hold: an event that every call waits for, to test what happens meanwhile.
+        strict: True fails a call that is not in the script, in place of a plausible page.
 
     Attributes:
         calls: every call so far, in order.
@@ -81,6 +82,7 @@ class FakeTools:
         latency: float = 0.0,
         clock: Clock = still_clock,
         hold: asyncio.Event | None = None,
+        strict: bool = False,
     ) -> None:
         if latency < 0:
             raise SettingError(f"latency must be at least 0 seconds, got {latency}")
@@ -93,6 +95,7 @@ class FakeTools:
         self._latency = latency
         self._clock = clock
         self._hold = hold
+        self._strict = strict
         self._given: dict[str, int] = {}
         self.calls: list[Call] = []
         self.closed = 0
@@ -134,6 +137,8 @@ class FakeTools:
         for key in (*_keys(call), call.name):
             if key in self._script:
                 return self._next(key, self._script[key])
+        if self._strict:
+            raise ToolError(f"the script has nothing for {call.action!r}")
         return _plausible(call)
 
     def _next(self, key: str, replies: Reply | Sequence[Reply]) -> Reply:

@@ -192,12 +192,15 @@ class OfflineTools:
         self._own_index: dict[str, PageIndex] = {}
 
     @classmethod
-    def from_pages(cls, worlds: Mapping[str, Sequence[Page]], **settings: Any) -> OfflineTools:
+    def from_pages(
+        cls, worlds: Mapping[str, Sequence[Page]] | Sequence[Page], **settings: Any
+    ) -> OfflineTools:
         """Tools over a user's own pages.
 
         Args:
             worlds: pages by the name of their world, which tasks give as ``world``; a
-                single world also answers tasks that name none.
+                single world also answers tasks that name none.  Or just pages: a single
+                world named ``pages``.
             settings: as for the constructor.
 
         Raises:
@@ -209,7 +212,8 @@ class OfflineTools:
             >>> OfflineTools.from_pages({"mine": [page]}).worlds
             ('mine',)
         """
-        return cls(pages=worlds, **settings)
+        named = worlds if isinstance(worlds, Mapping) else {"pages": worlds}
+        return cls(pages=named, **settings)
 
     @property
     def worlds(self) -> tuple[str, ...]:

@@ -70,13 +70,18 @@ class Game:
         self.clock = tools.clock if clock is None else clock
         self.tool_timeout = tool_timeout
         self.outcome_timeout = outcome_timeout
-        unknown = {tool.name for tool in self.rules.tools} - {tool.name for tool in tools.schemas}
+        unknown = self.tool_names - {tool.name for tool in tools.schemas}
         if unknown:
             raise SettingError(
                 f"rules.tools names {sorted(unknown)}, which the tools given don't have"
             )
         self._check_worlds()
         self.episode(self.tasks[0])
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """Names of the tools that episodes may call."""
+        return frozenset(tool.name for tool in self.rules.tools)
 
     def _check_worlds(self) -> None:
         """Tools that name their worlds must know those of the tasks."""

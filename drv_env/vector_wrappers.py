@@ -14,19 +14,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorWrapper
 
-from drv_env.episode import Ending, Episode
+from drv_env.episode import Ending
 from drv_env.errors import DrvError, SettingError
 from drv_env.game import Info
-from drv_env.rewards.information_gain import (
-    GainKind,
-    GoldAnswers,
-    Scorer,
-    answer_value,
-    check_scorer,
-    check_settings,
-    gain,
-    is_scored,
-)
+from drv_env.rewards.information_gain import GainKind, GainTracker, GoldAnswers, Scorer
 from drv_env.vector import DeepResearchVectorEnv
 from drv_env.wrappers import check_penalty
 
@@ -57,15 +48,15 @@ class VectorInformationGainReward(VectorWrapper):
         kind: GainKind = "log_prob_diff",
         answers: GoldAnswers = "first",
     ) -> None:
-        check_settings(kind, answers, tools)
-        known = _game_of(env).game.rules.tools
-        check_scorer(scorer, tools, {tool.name for tool in known})
+        known = _game_of(env).game.tool_names
+        self._gains = [
+            GainTracker(scorer, tools, kind, answers, known) for _ in range(env.num_envs)
+        ]
         super().__init__(env)
         self.scorer = scorer
         self.tools = tuple(tools)
         self.kind: GainKind = kind
         self.answers: GoldAnswers = answers
-        self._last: list[float | None] = [None] * env.num_envs
 
     def reset(
         self,
@@ -89,25 +80,18 @@ class VectorInformationGainReward(VectorWrapper):
         shown, rewards, truncated = list(observations), rewards.copy(), truncated.copy()
         played = infos.get("_turn_reward", np.zeros(self.num_envs, dtype=bool))
         for index, episode in enumerate(_game_of(self.env).episodes):
-            if not played[index] or episode.ending is not None:
-                continue
-            if not is_scored(episode.turns[-1], self.tools):
+            if not played[index]:
                 continue
             try:
-                value = self._value(episode)
+                found = self._gains[index].after_turn(episode)
             except DrvError as error:
-                episode.break_off(error)
+                infos["ending"][index] = str(episode.break_off(error).ending)
+                infos["error"][index] = str(error)
                 shown[index], rewards[index], truncated[index] = "", 0.0, True
-                infos["ending"][index], infos["error"][index] = str(episode.ending), str(error)
                 if "penalised" in infos:
                     infos["penalised"][index] = False
                 continue
-            last = self._last[index]
-            if value is None:
-                continue
-            self._last[index] = value
-            if last is not None:
-                found = gain(last, value, self.kind)
+            if found is not None:
                 infos["turn_reward"][index] = dataclasses.replace(
                     infos["turn_reward"][index], information_gain=found
                 )
@@ -125,14 +109,7 @@ class VectorInformationGainReward(VectorWrapper):
         begun = infos.get("_task_id", np.zeros(self.num_envs, dtype=bool))
         for index, episode in enumerate(_game_of(self.env).episodes):
             if begun[index]:
-                self._last[index] = self._value(episode)
-
-    def _value(self, episode: Episode) -> float | None:
-        return answer_value(
-            lambda answer: self.scorer.score(episode.messages, answer),
-            episode.task.answers,
-            self.answers,
-        )
+                self._gains[index].begin(episode)
 
 
 class VectorFormatPenalty(VectorWrapper):

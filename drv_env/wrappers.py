@@ -14,19 +14,10 @@ from typing import Any
 import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
-from drv_env.episode import Ending
+from drv_env.episode import Ending, Episode
 from drv_env.errors import DrvError, SettingError
 from drv_env.game import Game, Info
-from drv_env.rewards.information_gain import (
-    GainKind,
-    GoldAnswers,
-    Scorer,
-    answer_value,
-    check_scorer,
-    check_settings,
-    gain,
-    is_scored,
-)
+from drv_env.rewards.information_gain import GainKind, GainTracker, GoldAnswers, Scorer
 
 
 class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
@@ -64,22 +55,20 @@ class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstru
             kind=kind,
             answers=answers,
         )
-        check_settings(kind, answers, tools)
         game: Game = env.unwrapped.game  # type: ignore[attr-defined]
-        check_scorer(scorer, tools, {tool.name for tool in game.rules.tools})
+        self._gains = GainTracker(scorer, tools, kind, answers, game.tool_names)
         super().__init__(env)
         self.scorer = scorer
         self.tools = tuple(tools)
         self.kind: GainKind = kind
         self.answers: GoldAnswers = answers
-        self._last: float | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, Info]:
         """Reset, and score the opening."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._last = self._value()
+        self._gains.begin(self._episode)
         return observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
@@ -89,32 +78,22 @@ class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstru
         episode.  In ``reset``, where nothing has been played yet, its error is raised.
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
-        episode = self.unwrapped.episode  # type: ignore[attr-defined]
-        if episode.ending is None and is_scored(episode.turns[-1], self.tools):
-            try:
-                value = self._value()
-            except DrvError as error:
-                episode.break_off(error)
-                broken = {"ending": str(episode.ending), "error": str(error), "penalised": False}
-                return "", 0.0, False, True, {**info, **broken}
-            if value is not None:
-                if self._last is not None:
-                    found = gain(self._last, value, self.kind)
-                    info["turn_reward"] = dataclasses.replace(
-                        info["turn_reward"], information_gain=found
-                    )
-                    if not info.get("penalised", False):
-                        reward = float(reward) + found
-                self._last = value
+        try:
+            found = self._gains.after_turn(self._episode)
+        except DrvError as error:
+            ending = str(self._episode.break_off(error).ending)
+            broken = {"ending": ending, "error": str(error), "penalised": False}
+            return "", 0.0, False, True, {**info, **broken}
+        if found is not None:
+            info["turn_reward"] = dataclasses.replace(info["turn_reward"], information_gain=found)
+            if not info.get("penalised", False):
+                reward = float(reward) + found
         return observation, float(reward), terminated, truncated, info
 
-    def _value(self) -> float | None:
-        episode = self.unwrapped.episode  # type: ignore[attr-defined]
-        return answer_value(
-            lambda answer: self.scorer.score(episode.messages, answer),
-            episode.task.answers,
-            self.answers,
-        )
+    @property
+    def _episode(self) -> Episode:
+        episode: Episode = self.unwrapped.episode  # type: ignore[attr-defined]
+        return episode
 
 
 class FormatPenalty(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):

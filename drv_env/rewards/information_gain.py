@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Literal, Protocol
 
 from drv_env.context import Message
-from drv_env.episode import ObservationKind, Turn
+from drv_env.episode import Episode, ObservationKind, Turn
 from drv_env.errors import SettingError
 from drv_env.tools.base import Status
 
@@ -107,23 +107,6 @@ def answer_value(
     return max(finite, default=None)
 
 
-def check_scorer(scorer: object, tools: Collection[str], known: Collection[str]) -> None:
-    """Raise :class:`SettingError` for a scorer or tools that could never pay.
-
-    Args:
-        scorer: must have a method ``score``.
-        tools: names of the tools whose calls are scored.
-        known: names of the tools there are.
-    """
-    if not callable(getattr(scorer, "score", None)):
-        raise SettingError(
-            f"a scorer needs a method score(messages, answer, transcript=None), got {scorer!r:.80}"
-        )
-    unknown = [name for name in tools if name not in known]
-    if unknown:
-        raise SettingError(f"there is no tool {unknown[0]!r} to score; there are {sorted(known)}")
-
-
 def check_settings(kind: str, answers: str, tools: Collection[str]) -> None:
     """Raise :class:`SettingError` for a setting that can't work."""
     if kind not in ("log_prob_diff", "prob_diff"):
@@ -132,3 +115,72 @@ def check_settings(kind: str, answers: str, tools: Collection[str]) -> None:
         raise SettingError(f"answers must be 'first' or 'best', got {answers!r}")
     if isinstance(tools, str) or not tools:
         raise SettingError(f"tools must be a non-empty collection of tool names, got {tools!r}")
+
+
+class GainTracker:
+    """The gains of one episode while it is played.
+
+    Args:
+        scorer: gives the model's belief in an answer; held by reference.
+        tools: names of the tools whose calls are scored.
+        kind: difference of log-probs, or of probabilities.
+        answers: score the first gold answer, or the best of all.
+        known: names of the tools there are.
+
+    Raises:
+        SettingError: for a setting that can't work, or could never pay.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        tools: Collection[str],
+        kind: GainKind,
+        answers: GoldAnswers,
+        known: Collection[str],
+    ) -> None:
+        check_settings(kind, answers, tools)
+        if not callable(getattr(scorer, "score", None)):
+            raise SettingError(
+                "a scorer needs a method score(messages, answer, transcript=None), got "
+                f"{scorer!r:.80}"
+            )
+        unknown = [name for name in tools if name not in known]
+        if unknown:
+            raise SettingError(
+                f"there is no tool {unknown[0]!r} to score; there are {sorted(known)}"
+            )
+        self._scorer = scorer
+        self._tools = tuple(tools)
+        self._kind: GainKind = kind
+        self._answers: GoldAnswers = answers
+        self._last: float | None = None
+
+    def begin(self, episode: Episode) -> None:
+        """Score the opening of an episode that has just begun.
+
+        Raises:
+            DrvError: when the scorer is lost.
+        """
+        self._last = self._value(episode)
+
+    def after_turn(self, episode: Episode) -> float | None:
+        """The gain of the last turn, or None where none is computed.
+
+        Raises:
+            DrvError: when the scorer is lost.
+        """
+        if episode.ending is not None or not is_scored(episode.turns[-1], self._tools):
+            return None
+        value = self._value(episode)
+        if value is None:
+            return None
+        before, self._last = self._last, value
+        return None if before is None else gain(before, value, self._kind)
+
+    def _value(self, episode: Episode) -> float | None:
+        return answer_value(
+            lambda answer: self._scorer.score(episode.messages, answer),
+            episode.task.answers,
+            self._answers,
+        )

@@ -39,12 +39,17 @@ def evaluate(trajectories: Sequence[Trajectory]) -> Evaluation:
     """Figures of these trajectories.
 
     Raises:
-        ValueError: when every trajectory is broken, or there are none.
+        ValueError: when every trajectory is broken, or there are none; or when one that
+            is whole has no outcome, because nobody scored it.
     """
     whole = [trajectory for trajectory in trajectories if not trajectory.broken]
     if not whole:
         raise ValueError(f"none of {len(trajectories)} trajectories is whole: nothing to evaluate")
-    outcomes = [trajectory.outcome or 0.0 for trajectory in whole]
+    outcomes = []
+    for trajectory in whole:
+        if trajectory.outcome is None:
+            raise ValueError(f"nobody scored the answer to {trajectory.task.question!r:.80}")
+        outcomes.append(trajectory.outcome)
     turns = [turn for trajectory in whole for turn in trajectory.turns]
     calls = [turn.tool for turn in turns if turn.tool is not None]
     count = len(whole)

@@ -319,11 +319,10 @@ def _reinforce(
 
     def on_step(step: RLStep) -> None:
         figures = step.metrics
-        update(
-            step.step,
-            f"step {step.step}/{config.rl_steps}, success {figures['success']:.0%}, "
-            f"gain {figures['information_gain']:+.2f}",
-        )
+        note = f"step {step.step}/{config.rl_steps}, success {figures['success']:.0%}"
+        if "information_gain" in figures:
+            note += f", gain {figures['information_gain']:+.2f}"
+        update(step.step, note)
         run.log("rl", step.step, figures)
         write_trajectories(run.trajectories / f"rl-{step.step:04d}.parquet", step.trajectories)
 

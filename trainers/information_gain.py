@@ -18,11 +18,13 @@ from drv_env import background
 from drv_env.rewards.information_gain import (
     GainKind,
     GoldAnswers,
+    answers_to_score,
+    best_value,
     check_settings,
-    finite_or_none,
     gains,
 )
-from replay.probe import answer_probe
+from replay.pieces import Ids
+from replay.probe import AnswerProbe, answer_probe
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 
@@ -90,8 +92,18 @@ async def _with_gain(
     turns = trajectory.scored_turns(settings.tools)
     if not turns:
         return trajectory
+    transcript = trajectory.transcript
+    if transcript is None:
+        raise ValueError(f"the trajectory of {trajectory.task.question!r:.80} has no transcript")
+    probes = [
+        answer_probe(template, answer, settings.probe)
+        for answer in answers_to_score(trajectory.task.answers, settings.answers)
+    ]
     values = await asyncio.gather(
-        *(_value(trajectory, turn, engine, template, settings) for turn in (0, *turns))
+        *(
+            _value(engine, transcript.ids[: transcript.history_end(turn)], probes)
+            for turn in (0, *turns)
+        )
     )
     rewards = list(trajectory.rewards)
     for turn, gain in zip(turns, gains(values, settings.kind), strict=True):
@@ -99,26 +111,14 @@ async def _with_gain(
     return dataclasses.replace(trajectory, rewards=tuple(rewards))
 
 
-async def _value(
-    trajectory: Trajectory,
-    turn: int,
-    engine: Engine,
-    template: ChatTemplate,
-    settings: GainSettings,
-) -> float | None:
-    """v of the history after ``turn``: mean log-prob of the gold answer's tokens."""
-    transcript = trajectory.transcript
-    if transcript is None:
-        raise ValueError(f"the trajectory of {trajectory.task.question!r:.80} has no transcript")
-    answers = trajectory.task.answers
-    if settings.answers == "first":
-        answers = answers[:1]
-    history = transcript.ids[: transcript.history_end(turn)]
-    found = []
-    for answer in answers:
-        probe = answer_probe(template, answer, settings.probe)
-        ids = np.concatenate([history, probe.ids])
-        span = (len(history) + probe.answer_start, len(ids))
-        (log_probs,) = await engine.score(ids, [span])
-        found.append(finite_or_none(float(np.mean(log_probs))))
-    return max((value for value in found if value is not None), default=None)
+async def _value(engine: Engine, history: Ids, probes: Sequence[AnswerProbe]) -> float | None:
+    """v of a history: mean log-prob of a gold answer's tokens behind it, the best of several."""
+    found = await asyncio.gather(*(_mean_log_prob(engine, history, probe) for probe in probes))
+    return best_value(found)
+
+
+async def _mean_log_prob(engine: Engine, history: Ids, probe: AnswerProbe) -> float:
+    ids = np.concatenate([history, probe.ids])
+    span = (len(history) + probe.answer_start, len(ids))
+    (log_probs,) = await engine.score(ids, [span])
+    return float(np.mean(log_probs))

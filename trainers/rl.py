@@ -9,6 +9,7 @@ rollouts' transcripts, nothing is tokenised again.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -268,6 +269,7 @@ class _Rollout:
 
 
 def _metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Figures by name; what there is none of (a mean over nothing) is left out."""
     figures = evaluate(trajectories)
     gains = [
         reward.information_gain
@@ -284,10 +286,10 @@ def _metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "visit_ratio": figures.visit_ratio,
         "broken": figures.broken,
         "scored_turns": len(gains),
-        "information_gain": float(np.mean(gains)) if gains else 0.0,
-        "tokens": float(np.mean(tokens)) if tokens else 0.0,
+        "information_gain": float(np.mean(gains)) if gains else math.nan,
+        "tokens": float(np.mean(tokens)) if tokens else math.nan,
     }
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in found.items() if math.isfinite(value)}
 
 
 class _Stopwatch:

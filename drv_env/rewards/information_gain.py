@@ -9,7 +9,7 @@ opening and those right after a call of one of the ``tools``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, Protocol
 
 from drv_env.context import Message
@@ -101,10 +101,18 @@ def answer_value(
     score: Callable[[str], float], answers: Sequence[str], which: GoldAnswers = "first"
 ) -> float | None:
     """v of one history: of the first gold answer, or the best over all of them."""
-    if which == "first":
-        return finite_or_none(score(answers[0]))
-    finite = [value for value in map(score, answers) if math.isfinite(value)]
-    return max(finite, default=None)
+    return best_value(score(answer) for answer in answers_to_score(answers, which))
+
+
+def answers_to_score(answers: Sequence[str], which: GoldAnswers) -> Sequence[str]:
+    """The gold answers whose values count."""
+    return answers[:1] if which == "first" else answers
+
+
+def best_value(values: Iterable[float]) -> float | None:
+    """v of one history from its answers' values: the best finite one, or None."""
+    finite = (finite_or_none(value) for value in values)
+    return max((value for value in finite if value is not None), default=None)
 
 
 def check_settings(kind: str, answers: str, tools: Collection[str]) -> None:

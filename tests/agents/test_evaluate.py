@@ -41,3 +41,8 @@ def test_figures_by_hand():
 
 def test_without_tool_calls_there_is_no_visit_ratio():
     assert math.isnan(evaluate([trajectory(1.0, turn())]).visit_ratio)
+
+
+def test_an_answer_that_nobody_scored_is_no_failure():
+    with pytest.raises(ValueError, match="nobody scored"):
+        evaluate([trajectory(1.0, turn()), trajectory(None, turn())])

@@ -157,6 +157,7 @@ def test_grpo_computes_no_gains(tiny_game, cloned, engine):
         seen.append,
     )
     assert seen[0].metrics["scored_turns"] == 0
+    assert "information_gain" not in seen[0].metrics
 
 
 def test_a_run_is_fixed_by_its_seed(tiny_game, cloned):

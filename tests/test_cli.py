@@ -88,3 +88,9 @@ def test_its_checkpoint_loads_with_transformers_and_its_template_here(tmp_path):
     assert template.prompt(messages).tolist() == theirs
     (item, *_) = read_trajectories(out / "trajectories" / "rl-0001.parquet")
     assert item.transcript.turns == len(item.turns)
+
+
+def test_a_count_that_cannot_work_is_one_line(tmp_path, capsys):
+    assert main(["demo", "--questions", "0", "--out", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().err == "drv: questions must be at least 1, got 0\n"
+    assert not (tmp_path / "run").exists()

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -18,48 +17,21 @@ from trainers.commands.cassette import Cassette
 from trainers.commands.data import Data
 from trainers.commands.doctor import Doctor
 from trainers.commands.judge import JudgeCommand
+from trainers.demo_config import DemoConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demo:
+class Demo(DemoConfig):
     """Run the whole path once, small: expert, behaviour cloning, IGPO, evaluation.
 
     Takes about four minutes on two cores; needs no keys, no GPU and no network.
     """
 
-    seed: int = 0
-    """Decides the webs, the model and the sampling."""
-    out: Path = Path("runs/demo")
-    """Folder for trajectories, metrics and checkpoint."""
-    algorithm: Literal["igpo", "grpo"] = "igpo"
-    """The published method, or its baseline without information gain."""
-    worlds: int = 16
-    """Webs to train in; they share their names and differ in their facts."""
-    expert_episodes: int = 6400
-    """Trajectories of the expert to clone."""
-    copy_steps: int = 1000
-    """The most steps of learning to copy, before cloning."""
-    rl_steps: int = 40
-    """Rollout batches of 8 questions × 8 rollouts."""
-    questions: int = 192
-    """Held-out questions of each evaluation."""
-
     def run(self) -> None:
         """Run the demo."""
-        from trainers.demo import DemoConfig, run_demo
+        from trainers.demo import run_demo
 
-        run_demo(
-            DemoConfig(
-                seed=self.seed,
-                out=self.out,
-                algorithm=self.algorithm,
-                worlds=self.worlds,
-                expert_episodes=self.expert_episodes,
-                copy_steps=self.copy_steps,
-                rl_steps=self.rl_steps,
-                questions=self.questions,
-            )
-        )
+        run_demo(self)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -33,6 +32,7 @@ from agents.evaluate import Evaluation, evaluate
 from agents.rollout import VectorEnv, rollout_agents, rollout_vector
 from drv_env import ENV_ID, background
 from drv_env.episode import Rules
+from drv_env.errors import SettingError
 from drv_env.tasks import Task
 from drv_env.tools.offline import OfflineTools
 from drv_env.worlds import Expert, Noise, WorldRecipe, split
@@ -44,6 +44,7 @@ from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 from trainers.advantages import GRPO, IGPO
 from trainers.checkpoint import save_model
+from trainers.demo_config import DemoConfig
 from trainers.rl import RLConfig, RLStep, train_rl
 from trainers.rows import Row
 from trainers.run_folder import RunFolder
@@ -55,40 +56,15 @@ TURN_TOKENS = 48
 """The most tokens of one turn; the expert's longest has 24."""
 PARALLEL = 64
 """Episodes at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoConfig:
-    """Settings of the demo.
-
-    Attributes:
-        seed: decides everything: world, model, sampling.
-        out: the run's folder.
-        algorithm: ``igpo``, or ``grpo`` for the baseline.
-        worlds: webs to train in; they share their names and differ in their facts.
-        expert_episodes: trajectories of the expert to clone.
-        sft_epochs: passes over them.
-        copy_steps: the most steps of learning to copy before that.
-        rl_steps: rollout batches of 8 questions × 8 rollouts.
-        rl_learning_rate: AdamW's.
-        questions: held-out questions of each evaluation.
-        threads: threads of torch.
-        part: which held-out part is evaluated: ``test``, or ``validation`` while settings
-            are being chosen.
-    """
-
-    seed: int = 0
-    out: Path = Path("runs/demo")
-    algorithm: str = "igpo"
-    worlds: int = 16
-    expert_episodes: int = 6400
-    copy_steps: int = 1000
-    sft_epochs: int = 2
-    rl_steps: int = 40
-    rl_learning_rate: float = 5e-4
-    questions: int = 192
-    threads: int = 1
-    part: str = "test"
+_COUNTS = (
+    "worlds",
+    "expert_episodes",
+    "copy_steps",
+    "sft_epochs",
+    "rl_steps",
+    "questions",
+    "threads",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +81,13 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
 
     Returns:
         The evaluations: untrained, cloned, and after reinforcement.
+
+    Raises:
+        SettingError: for a number below 1, or another folder than a run's.
     """
+    for name in _COUNTS:
+        if getattr(config, name) < 1:
+            raise SettingError(f"{name} must be at least 1, got {getattr(config, name)}")
     console = console or Console()
     torch.set_num_threads(config.threads)
     game = _Game.of(config)

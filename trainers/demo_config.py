@@ -1,0 +1,37 @@
+"""The demo's settings, apart from the demo: the command line reads them without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """Settings of the demo; the counts are at least 1."""
+
+    seed: int = 0
+    """Decides the webs, the model and the sampling."""
+    out: Path = Path("runs/demo")
+    """Folder for trajectories, metrics and checkpoint."""
+    algorithm: Literal["igpo", "grpo"] = "igpo"
+    """The published method, or its baseline without information gain."""
+    worlds: int = 16
+    """Webs to train in; they share their names and differ in their facts."""
+    expert_episodes: int = 6400
+    """Trajectories of the expert to clone."""
+    copy_steps: int = 1000
+    """The most steps of learning to copy, before cloning."""
+    sft_epochs: int = 2
+    """Passes over the expert's trajectories."""
+    rl_steps: int = 40
+    """Rollout batches of 8 questions × 8 rollouts."""
+    rl_learning_rate: float = 5e-4
+    """AdamW's, of the reinforcement."""
+    questions: int = 192
+    """Held-out questions of each evaluation."""
+    part: Literal["test", "validation"] = "test"
+    """Which held-out questions: validation is for choosing settings."""
+    threads: int = 1
+    """Threads of torch."""

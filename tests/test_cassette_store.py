@@ -8,6 +8,7 @@ import pickle
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drv_env.cassette import CassetteError, CassetteStore, Entry, Recorded, canonical
-from drv_env.cassette.file import VERSION
+from drv_env.cassette.file import VERSION, open_file
 from drv_env.errors import SettingError
 from drv_env.testing import ManualClock
 
@@ -425,3 +426,26 @@ def test_the_event_loop_goes_on_while_a_store_waits(path):
     with CassetteStore(path) as store:
         store.put("a", {}, Recorded("t"))
         assert asyncio.run(play()) == "later"
+
+
+def test_a_cassette_made_while_it_is_looked_at_is_not_taken_for_another_file(path, monkeypatch):
+    """Another process makes the file between two of the looks at what it is."""
+    connect, looked = sqlite3.connect, []
+
+    def traced(*arguments, **settings):
+        connection = connect(*arguments, **settings)
+
+        def before(statement):
+            if "user_version" in statement and not looked:
+                looked.append(statement)
+                with suppress(sqlite3.OperationalError):  # it is kept waiting, which is as good
+                    open_file(path, False, 0.05).close()
+
+        connection.set_trace_callback(before)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    connection = open_file(path, False, 5.0)
+    assert looked
+    assert connection.execute("SELECT count(*) FROM calls").fetchone() == (0,)
+    connection.close()

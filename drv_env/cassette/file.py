@@ -168,8 +168,10 @@ def _is_blank(path: Path, connection: sqlite3.Connection) -> bool:
     Raises:
         CassetteError: when the file is something else than a cassette of this version.
     """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    with _snapshot(connection):
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application == APPLICATION_ID:
         if version != VERSION:
             raise CassetteError(
@@ -177,7 +179,20 @@ def _is_blank(path: Path, connection: sqlite3.Connection) -> bool:
                 f"{VERSION}. Use the drv-env that wrote it, or record anew"
             )
         return False
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application or version or tables:
         raise CassetteError(f"{path} is not a cassette: it is another program's SQLite file")
     return True
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Several looks at the file as it was at the first: others may be making it meanwhile."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")

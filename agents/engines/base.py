@@ -39,7 +39,11 @@ class Sampling:
         temperature: divides the logits; 0 takes the most likely id each time.
         top_p: keep the most likely ids whose probabilities sum to this; in (0, 1].
         top_k: keep this many most likely ids; 0 keeps all.
+        presence_penalty: taken off the logit of every id that this completion has sampled
+            already (not of the prompt's), before the temperature; in [-2, 2].
         stop_ids: sampling one of these ends the completion.
+        stop: texts; the completion ends with the id that completes one of them.  That id
+            and all before it are kept: a stop text never costs or adds an id.
         seed: None takes the engine's own randomness, numbered by request.  A number
             fixes this request's randomness whatever else the engine does.
 
@@ -51,7 +55,9 @@ class Sampling:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    presence_penalty: float = 0.0
     stop_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -63,6 +69,10 @@ class Sampling:
             raise SettingError(f"top_p must be above 0 and at most 1, not {self.top_p}")
         if self.top_k < 0:
             raise SettingError(f"top_k must be 0 (off) or more, not {self.top_k}")
+        if not -2 <= self.presence_penalty <= 2:
+            raise SettingError(f"presence_penalty must be in [-2, 2], not {self.presence_penalty}")
+        if isinstance(self.stop, str) or "" in self.stop:
+            raise SettingError(f"stop must be a tuple of texts that aren't empty: {self.stop!r}")
         if self.seed is not None and self.seed < 0:
             raise SettingError(f"seed must be 0 or more, not {self.seed}")
 
@@ -74,9 +84,9 @@ class Completion:
     Attributes:
         ids: int32 (length,), the stop id included where one was sampled.
         log_probs: float32 (length,), *raw*: of each id under the softmax of the unscaled
-            logits, whatever temperature, top_p and top_k it was sampled with.  The same
-            number :meth:`Engine.score` gives.
-        finish: ``stop`` (a stop id), ``length`` (max_tokens, or the engine's context is
+            logits, whatever temperature, top_p, top_k and penalty it was sampled with.  The
+            same number :meth:`Engine.score` gives.
+        finish: ``stop`` (a stop id or a stop text), ``length`` (max_tokens, or the engine's context is
             full) or ``aborted`` (the engine ended it early).
         weight_version: of the weights that sampled it, all of it.
     """
@@ -140,4 +150,46 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Refuse what is pending and free everything; may be called twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A turn of a model that speaks text only.
+
+    Attributes:
+        text: what it wrote, whole; with the thought in ``<think>`` where the server sent
+            it apart.
+        finish: ``stop`` or ``length``.
+        tokens: how many it sampled, as the server counts them; None where it doesn't say.
+        prompt_tokens: of the conversation; likewise.
+    """
+
+    text: str
+    finish: Finish
+    tokens: int | None = None
+    prompt_tokens: int | None = None
+
+
+@runtime_checkable
+class ChatEngine(Protocol):
+    """A model behind a server that takes and gives text: messages in, a turn out.
+
+    What it sampled is not known to the id, so transcripts of its episodes are encoded
+    again from text and marked so; trainers refuse them.
+    """
+
+    async def reply(self, messages: Sequence[Mapping[str, str]], sampling: Sampling) -> Reply:
+        """The next assistant turn.
+
+        The caller's messages are sent as they are, except that in user messages after
+        the first, tags and control tokens are made harmless.
+
+        Raises:
+            EngineError: when the server is lost, or refuses the request.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connections; may be called twice."""
         ...

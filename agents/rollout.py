@@ -1,209 +1,383 @@
-"""Rollouts: many episodes at a time, in lock-step through a vectorised env.
+"""The rollout engine: many episodes on one event loop, each at its own pace.
 
-Played by an engine (tokens: what was sampled is what the transcript holds, to the id;
-text is decoded once, for the env to read) or by agents that speak text.
+    tasks × group_size → waiting → playing (at most max_episodes) → over, or broken and
+    waiting again, or set apart
+
+The rules, all of them:
+
+* Episodes begin in the order of tasks and samples; broken ones are tried again after all
+  others have begun, ``retries`` times, and are then set apart: given back as broken.
+* An episode waits for its own engine and its own tools only.  ``max_requests`` and
+  ``max_calls`` bound what all of them have in flight; waiting for a place costs no time-out.
+* A completion that takes longer than ``turn_timeout``, and an episode that takes longer than
+  ``episode_timeout``, break the episode.
+* Once no episode waits and ``straggler_share`` of them are over, the rest are stragglers:
+  ``ask`` has each asked for its answer at its next observation (ending ``forced_time``),
+  ``cancel`` breaks them off at once, for good.
+* A seed fixes every request's randomness by task, sample, attempt and turn, whatever the
+  order in which things happen.
+* Whoever stops listening stops the rollout: everything in flight is cancelled, which frees
+  it at the engine and at the tools.
+
+Every turn is played by :func:`drv_env.play.play_turn`, as in the Gymnasium faces; the same
+episodes in lock-step: :mod:`agents.vector_rollout`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-import gymnasium
-
-from agents.engines.base import Completion, Engine, Sampling
-from drv_env import background
+from agents.engines.base import ChatEngine, Engine, Sampling
+from agents.meter import Meter
+from agents.players import TURN_TIMEOUT, ChatPlayer, Player, TokenPlayer, TurnSettings
+from agents.robust import RobustSampling
 from drv_env.episode import Episode
 from drv_env.errors import DrvError, EngineError, SettingError
+from drv_env.game import Game
+from drv_env.play import Played
 from drv_env.rewards.records import TurnReward
-from drv_env.spaces import SampledText
 from drv_env.tasks import Task
-from drv_env.vector import DeepResearchVectorEnv
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
-from replay.transcript import Transcript
 
-VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
-OnTurns = Callable[[int, int], None]
-"""Told of the episodes that are over, and of those still playing."""
+OnTurn = Callable[["EpisodeId", Episode, Played], None]
+"""Told of every turn played, right after it; must not wait."""
 
 
-class TextAgent(Protocol):
-    """Plays one episode in text."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSettings:
+    """How episodes are rolled out.
 
-    def act(self, observation: str) -> str:
-        """The next turn, from the question or the last observation message."""
-        ...
+    Attributes:
+        group_size: episodes of each task, at least 1.
+        max_episodes: played at once, at least 1.
+        max_requests: engine requests in flight, or None for no bound of ours.
+        max_calls: tool calls in flight, or None for no bound of ours.
+        turn_timeout: seconds for one completion.
+        episode_timeout: seconds for one episode, or None.
+        stragglers: ``wait`` for them, ``ask`` them for their answer, or ``cancel`` them.
+        straggler_share: of the episodes that must be over first; in (0, 1].
+        retries: how often a broken episode is played again, 0 or more.
+        robust: when a turn is sampled again; None never.
+        seed: fixes the sampling, 0 or more; None leaves it to the engine.
+
+    Raises:
+        SettingError: naming a value that can't work.
+    """
+
+    group_size: int = 1
+    max_episodes: int = 256
+    max_requests: int | None = None
+    max_calls: int | None = None
+    turn_timeout: float = TURN_TIMEOUT
+    episode_timeout: float | None = None
+    stragglers: Literal["wait", "ask", "cancel"] = "wait"
+    straggler_share: float = 0.9
+    retries: int = 1
+    robust: RobustSampling | None = None
+    seed: int | None = 0
+
+    def __post_init__(self) -> None:
+        for name in ("group_size", "max_episodes", "max_requests", "max_calls"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SettingError(f"{name} must be at least 1, got {value}")
+        for name in ("turn_timeout", "episode_timeout"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise SettingError(f"{name} must be above 0 seconds, got {value}")
+        if self.stragglers not in ("wait", "ask", "cancel"):
+            raise SettingError(f"stragglers may be wait, ask or cancel, got {self.stragglers!r}")
+        if not 0 < self.straggler_share <= 1:
+            raise SettingError(f"straggler_share must be in (0, 1], got {self.straggler_share}")
+        for name in ("retries", "seed"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise SettingError(f"{name} must be 0 or more, got {value}")
 
 
-def rollout_vector(
-    env: VectorEnv,
-    engine: Engine,
-    template: ChatTemplate,
+@dataclass(frozen=True, slots=True, order=True)
+class EpisodeId:
+    """Which episode of a rollout: the task's number from 0, and the sample's within it."""
+
+    task: int
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """An episode that is over, and which attempt at it, from 1."""
+
+    id: EpisodeId
+    attempt: int
+    trajectory: Trajectory
+
+
+async def rollout(
+    game: Game,
+    engine: Engine | ChatEngine,
+    template: ChatTemplate | None,
     tasks: Sequence[Task],
     sampling: Sampling,
+    settings: RolloutSettings = RolloutSettings(),
+    *,
     provenance: Mapping[str, Any] | None = None,
-    on_turns: OnTurns = lambda over, playing: None,
+    meter: Meter | None = None,
 ) -> list[Trajectory]:
-    """Let an engine play one episode of every task, ``env.num_envs`` at a time.
+    """Play ``group_size`` episodes of every task; all trajectories, in order, groups together.
 
-    A lost engine breaks the episodes that waited for it; they are returned as broken.
-
-    Args:
-        env: made by ``gymnasium.make_vec("drv_env/DeepResearch-v0", …)``.
-        engine: generates the turns.
-        template: how messages become ids.
-        tasks: the questions; a group is one task several times.
-        sampling: how turns are sampled.
-        provenance: goes with every trajectory.
-        on_turns: told of progress after every step.
-
-    Returns:
-        One trajectory a task, in order, with transcripts.
-
-    Raises:
-        SettingError: when ``env`` is not of this package.
+    Arguments and errors are those of :func:`stream`.
     """
-
-    def play(batch: Sequence[Task], over: int) -> list[Trajectory]:
-        transcripts = [Transcript(template) for _ in batch]
-
-        def act(episodes: Mapping[int, Episode]) -> dict[int, str | DrvError]:
-            for index, episode in episodes.items():
-                _catch_up(transcripts[index], episode)
-            completions = background.run(
-                _generate(engine, [transcripts[index] for index in episodes], sampling)
-            )
-            turns: dict[int, str | DrvError] = {}
-            for index, completion in zip(episodes, completions, strict=True):
-                if isinstance(completion, EngineError):
-                    turns[index] = completion
-                    continue
-                transcripts[index].completion(
-                    completion.ids,
-                    completion.log_probs,
-                    completion.weight_version,
-                    completion.finish,
-                )
-                text = template.completion_text(completion.ids)
-                turns[index] = SampledText(text, len(completion.ids))
-            return turns
-
-        return [
-            Trajectory.of(episode, rewards, transcript, provenance)
-            for (episode, rewards), transcript in zip(
-                _lockstep(env, batch, act, over, on_turns), transcripts, strict=True
-            )
-        ]
-
-    return _in_batches(env, tasks, play)
+    found: dict[EpisodeId, Trajectory] = {}
+    async with aclosing(
+        stream(
+            game,
+            engine,
+            template,
+            tasks,
+            sampling,
+            settings,
+            provenance=provenance,
+            meter=meter,
+        )
+    ) as rollouts:
+        async for item in rollouts:
+            found[item.id] = item.trajectory
+    return [found[key] for key in sorted(found)]
 
 
-def rollout_agents(
-    env: VectorEnv,
-    agent: Callable[[Task], TextAgent],
+async def stream(
+    game: Game,
+    engine: Engine | ChatEngine,
+    template: ChatTemplate | None,
     tasks: Sequence[Task],
+    sampling: Sampling,
+    settings: RolloutSettings = RolloutSettings(),
+    *,
+    skip: Collection[EpisodeId] = (),
     provenance: Mapping[str, Any] | None = None,
-    on_turns: OnTurns = lambda over, playing: None,
-) -> list[Trajectory]:
-    """Let agents that speak text play one episode of every task.
+    meter: Meter | None = None,
+    on_turn: OnTurn | None = None,
+) -> AsyncGenerator[Rollout, None]:
+    """Play ``group_size`` episodes of every task, and give each as soon as it is over.
 
     Args:
-        env: made by ``gymnasium.make_vec("drv_env/DeepResearch-v0", …)``.
-        agent: makes the agent of one episode.
+        game: tools, outcome and rules; an env's is ``env.unwrapped.game``.
+        engine: an engine on ids; or one that speaks text, whose transcripts are marked.
+        template: how messages become ids; may be None with an engine that speaks text.
         tasks: the questions.
+        sampling: of every turn, its seed left out.
+        settings: limits, deadlines, retries.
+        skip: episodes not to play, because they were played before.
         provenance: goes with every trajectory.
-        on_turns: told of progress after every step.
+        meter: counts, for showing progress.
+        on_turn: told of every turn.
 
-    Returns:
-        One trajectory a task, in order, without transcripts.
+    Yields:
+        Episodes in the order in which they end; broken ones only after their last attempt.
 
     Raises:
-        SettingError: when ``env`` is not of this package.
+        SettingError: when engine, template and rules don't fit each other.
     """
-
-    def play(batch: Sequence[Task], over: int) -> list[Trajectory]:
-        players = [agent(task) for task in batch]
-
-        def act(episodes: Mapping[int, Episode]) -> dict[int, str | DrvError]:
-            return {
-                index: players[index].act(episode.messages[-1]["content"])
-                for index, episode in episodes.items()
-            }
-
-        return [
-            Trajectory.of(episode, rewards, None, provenance)
-            for episode, rewards in _lockstep(env, batch, act, over, on_turns)
-        ]
-
-    return _in_batches(env, tasks, play)
-
-
-def _in_batches(
-    env: VectorEnv,
-    tasks: Sequence[Task],
-    play: Callable[[Sequence[Task], int], list[Trajectory]],
-) -> list[Trajectory]:
-    found: list[Trajectory] = []
-    for start in range(0, len(tasks), env.num_envs):
-        found += play(tasks[start : start + env.num_envs], start)
-    return found
-
-
-def _lockstep(
-    env: VectorEnv,
-    tasks: Sequence[Task],
-    act: Callable[[Mapping[int, Episode]], dict[int, str | DrvError]],
-    over: int,
-    on_turns: OnTurns,
-) -> list[tuple[Episode, list[TurnReward]]]:
-    """Play one episode of each task; ``act`` gives a turn, or why there is none, for each."""
-    game = env.unwrapped
-    if not isinstance(game, DeepResearchVectorEnv):
-        raise SettingError(f"rollouts need a DeepResearchVectorEnv, got {type(game).__name__}")
-    spare = env.num_envs - len(tasks)
-    env.reset(options={"tasks": [*tasks, *[tasks[0]] * spare]})
-    episodes = game.episodes[: len(tasks)]
-    rewards: list[list[TurnReward]] = [[] for _ in tasks]
-    playing = dict(enumerate(episodes))
-    while playing:
-        actions = [""] * env.num_envs  # what is over, or spare, may do anything
-        taken = dict(playing)
-        for index, turn in act(playing).items():
-            if isinstance(turn, DrvError):
-                episodes[index].break_off(turn)
-                del taken[index]
-            else:
-                actions[index] = turn
-        infos = env.step(actions)[4] if taken else {}
-        for index in taken:
-            rewards[index].append(cast(TurnReward, infos["turn_reward"][index]))
-        playing = {index: item for index, item in taken.items() if item.ending is None}
-        on_turns(over + len(tasks) - len(playing), len(playing))
-    return list(zip(episodes, rewards, strict=True))
-
-
-def _catch_up(transcript: Transcript, episode: Episode) -> None:
-    """Bring a transcript to where the episode's next turn begins."""
-    if not episode.turns:
-        transcript.prompt(episode.opening)
-        return
-    observation = episode.turns[-1].observation
-    assert observation is not None  # the episode goes on, so its last turn was answered
-    transcript.observation(observation.message)
-
-
-async def _generate(
-    engine: Engine, transcripts: Sequence[Transcript], sampling: Sampling
-) -> list[Completion | EngineError]:
-    found = await asyncio.gather(
-        *(engine.generate(transcript.ids, sampling) for transcript in transcripts),
-        return_exceptions=True,
+    _check(game, engine, template, sampling, settings)
+    meter = Meter() if meter is None else meter
+    work = _Work(game, engine, template, sampling, settings, provenance or {}, meter, on_turn)
+    ids = (
+        EpisodeId(task, sample)
+        for task in range(len(tasks))
+        for sample in range(settings.group_size)
     )
-    kept: list[Completion | EngineError] = []
-    for item in found:
-        if isinstance(item, BaseException) and not isinstance(item, EngineError):
-            raise item
-        kept.append(item)
-    return kept
+    work.plan((key, tasks[key.task]) for key in ids if key not in skip)
+    async with aclosing(work.run()) as rollouts:
+        async for item in rollouts:
+            yield item
+
+
+@dataclass(eq=False, slots=True)
+class _Attempt:
+    """One go at an episode."""
+
+    id: EpisodeId
+    task: Task
+    number: int = 1
+    episode: Episode | None = None
+    runner: asyncio.Task[None] | None = None
+    hurried: bool = False
+    cancelled: bool = False
+
+
+@dataclass(eq=False)
+class _Work:
+    """The state of one rollout."""
+
+    game: Game
+    engine: Engine | ChatEngine
+    template: ChatTemplate | None
+    sampling: Sampling
+    settings: RolloutSettings
+    provenance: Mapping[str, Any]
+    meter: Meter
+    on_turn: OnTurn | None
+    waiting: deque[_Attempt] = field(default_factory=deque)
+    playing: set[_Attempt] = field(default_factory=set)
+    planned: int = 0
+    over: int = 0
+
+    def plan(self, episodes: Iterable[tuple[EpisodeId, Task]]) -> None:
+        self.waiting.extend(_Attempt(key, task) for key, task in episodes)
+        self.planned = len(self.waiting)
+        self.meter.start(self.planned)
+
+    async def run(self) -> AsyncGenerator[Rollout, None]:
+        self.requests = _semaphore(self.settings.max_requests)
+        self.calls = _semaphore(self.settings.max_calls)
+        self.ended: asyncio.Queue[Rollout | BaseException] = asyncio.Queue()
+        try:
+            self._begin()
+            while self.over < self.planned:
+                item = await self.ended.get()
+                if isinstance(item, BaseException):
+                    raise item
+                self.over += 1
+                self.meter.over(item.trajectory)
+                self._hurry()
+                yield item
+        finally:
+            runners = [attempt.runner for attempt in self.playing if attempt.runner is not None]
+            for runner in runners:
+                runner.cancel()
+            await asyncio.gather(*runners, return_exceptions=True)
+            self.meter.playing = 0
+
+    def _begin(self) -> None:
+        """Start what may start."""
+        while self.waiting and len(self.playing) < self.settings.max_episodes:
+            attempt = self.waiting.popleft()
+            self.playing.add(attempt)
+            attempt.runner = asyncio.create_task(self._run(attempt))
+        self.meter.playing = len(self.playing)
+
+    async def _run(self, attempt: _Attempt) -> None:
+        """Play one attempt, and what becomes of it; the only place that ends one."""
+        try:
+            trajectory = await self._play(attempt)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 (a bug: it reaches the caller)
+            self.ended.put_nowait(error)
+            return
+        self.playing.discard(attempt)
+        if trajectory.broken and attempt.episode is not None:
+            self.meter.broke(attempt.episode.error or DrvError())
+        if trajectory.broken and not attempt.hurried and attempt.number <= self.settings.retries:
+            self.meter.retried += 1
+            self.waiting.append(_Attempt(attempt.id, attempt.task, attempt.number + 1))
+        else:
+            self.ended.put_nowait(Rollout(attempt.id, attempt.number, trajectory))
+        self._begin()
+
+    async def _play(self, attempt: _Attempt) -> Trajectory:
+        player = self._player(attempt)
+        episode = self.game.episode(attempt.task, player.counter)
+        attempt.episode = episode
+        rewards: list[TurnReward] = []
+        try:
+            async with asyncio.timeout(self.settings.episode_timeout) as watch:
+                await self._turns(attempt.id, episode, player, rewards)
+        except TimeoutError:
+            if not watch.expired():
+                raise
+            seconds = self.settings.episode_timeout
+            episode.break_off(EngineError(f"the episode was not over within {seconds:g} seconds"))
+        except asyncio.CancelledError:
+            if not attempt.cancelled:
+                raise
+            episode.break_off(EngineError("cut off as a straggler"))
+        _close_gap(episode, rewards)
+        own = {"task": attempt.id.task, "sample": attempt.id.sample, "attempt": attempt.number}
+        return Trajectory.of(episode, rewards, player.transcript, {**self.provenance, **own})
+
+    async def _turns(
+        self, key: EpisodeId, episode: Episode, player: Player, rewards: list[TurnReward]
+    ) -> None:
+        while episode.ending is None:
+            try:
+                text = await player.act(episode)
+            except EngineError as error:
+                episode.break_off(error)
+                return
+            played = await self.game.play_one(episode, text, self.calls)
+            rewards.append(played.reward)
+            transcript = player.transcript
+            self.meter.turn(episode, 1 if transcript is None else transcript.sampled[-1].attempts)
+            if self.on_turn is not None:
+                self.on_turn(key, episode, played)
+
+    def _player(self, attempt: _Attempt) -> Player:
+        seed = self.settings.seed
+        key = attempt.id
+        words = None if seed is None else (seed, key.task, key.sample, attempt.number)
+        turns = TurnSettings(
+            self.sampling, words, self.settings.robust, self.settings.turn_timeout, self.requests
+        )
+        if isinstance(self.engine, Engine):
+            assert self.template is not None  # checked before
+            return TokenPlayer(self.engine, self.template, turns)
+        return ChatPlayer(self.engine, self.template, turns)
+
+    def _hurry(self) -> None:
+        """Deal with the stragglers, once the rest is over and nothing waits to begin."""
+        if self.settings.stragglers == "wait" or self.waiting:
+            return
+        if self.over < self.settings.straggler_share * self.planned:
+            return
+        for attempt in self.playing:
+            if attempt.hurried or attempt.episode is None:
+                continue
+            attempt.hurried = True
+            self.meter.hurried += 1
+            if self.settings.stragglers == "ask":
+                attempt.episode.cut_short()
+            elif attempt.runner is not None:
+                attempt.cancelled = True
+                attempt.runner.cancel()
+
+
+def _close_gap(episode: Episode, rewards: list[TurnReward]) -> None:
+    """A turn that was taken but whose tool or judge was cut off has no reward yet."""
+    if len(rewards) < len(episode.turns):
+        rewards.append(TurnReward(None, episode.turns[-1].well_formed, None))
+
+
+def _semaphore(limit: int | None) -> asyncio.Semaphore | None:
+    return None if limit is None else asyncio.Semaphore(limit)
+
+
+def _check(
+    game: Game,
+    engine: Engine | ChatEngine,
+    template: ChatTemplate | None,
+    sampling: Sampling,
+    settings: RolloutSettings,
+) -> None:
+    if template is None and isinstance(engine, Engine):
+        raise SettingError(f"{type(engine).__name__} works on ids and needs a chat template")
+    if sampling.seed is not None:
+        raise SettingError("set the seed of a rollout in its settings, not in the sampling")
+    rules = game.rules
+    held: int | None = getattr(engine, "max_context", None)
+    if rules.max_context is not None and held is not None and held < rules.max_context:
+        raise SettingError(
+            f"the rules allow {rules.max_context} tokens of context, the engine holds {held}; "
+            "lower max_context of the rules or raise the engine's"
+        )
+    if rules.max_context is not None and sampling.max_tokens > rules.max_turn_tokens:
+        raise SettingError(
+            f"a turn may be sampled up to {sampling.max_tokens} tokens, but the rules hold back "
+            f"only {rules.max_turn_tokens} for one (max_turn_tokens)"
+        )

@@ -28,6 +28,7 @@ class ChatReply:
         prompt_tokens: as the server counts them; 0 where it doesn't say.
         completion_tokens: likewise.
         cost: US dollars: what the server says, else tokens times prices.
+        reasoning: of the field ``reasoning_content`` or ``reasoning``; mostly empty.
     """
 
     text: str
@@ -35,6 +36,7 @@ class ChatReply:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
+    reasoning: str = ""
 
 
 class ChatClient:
@@ -152,7 +154,7 @@ class ChatClient:
                 timeout=seconds,
             )
         except ToolError as error:
-            if error.kind == "rejected" and any(word in str(error).lower() for word in _TOO_LONG):
+            if is_too_long(error):
                 raise ToolError(str(error), kind="too_long") from None
             raise
         return self._read(reply.body)
@@ -165,11 +167,13 @@ class ChatClient:
         if isinstance(value, dict) and value.get("error"):
             said = value["error"]
             said = said.get("message", said) if isinstance(said, dict) else said
-            message = f"the endpoint answered with an error: {mask(str(said))[:300]}"
-            raise ToolError(message, kind="server_error", retryable=True)
+            complaint = f"the endpoint answered with an error: {mask(str(said))[:300]}"
+            raise ToolError(complaint, kind="server_error", retryable=True)
         try:
             choice = value["choices"][0]  # type: ignore[index]
-            text = _text(choice["message"].get("content"))
+            message = choice["message"]
+            text = _text(message.get("content"))
+            reasoning = _text(message.get("reasoning_content") or message.get("reasoning"))
         except (TypeError, KeyError, IndexError, AttributeError):
             raise ToolError(
                 "the endpoint's reply is not a chat completion", kind="bad_reply", retryable=True
@@ -182,7 +186,12 @@ class ChatClient:
             cost = (prompt * self._prices[0] + completion * self._prices[1]) / 1e6
         reason = choice.get("finish_reason")
         reason = reason if isinstance(reason, str) else ""
-        return ChatReply(mask(text), reason, prompt, completion, float(cost))
+        return ChatReply(mask(text), reason, prompt, completion, float(cost), mask(reasoning))
+
+
+def is_too_long(error: ToolError) -> bool:
+    """Whether a server refused a request because it doesn't fit into the model's context."""
+    return error.kind == "rejected" and any(word in str(error).lower() for word in _TOO_LONG)
 
 
 def _text(content: Any) -> str:

@@ -15,6 +15,7 @@ The rules, all of them:
   further turn follows and closes the episode, whatever it holds.
 * Before each turn that may still call a tool, the context has room for that turn, the
   request for the answer, and the answer's turn.
+* :meth:`Episode.cut_short` does the same at once as ``max_seconds`` does when they are over.
 * ``max_failures`` failed calls in a row break the episode; so does
   :meth:`Episode.break_off`, for whatever the caller lost (a judge, an engine).
 * Everything that affects a transition stands in this file.  It doesn't know how tools
@@ -230,6 +231,7 @@ class Episode:
         self._forced: Budget | None = None
         self._pending: Turn | None = None
         self._failures = 0
+        self._cut_short = False
         self._seen: set[tuple[object, ...]] = set()
         self._names = tuple(tool.name for tool in rules.tools)
         self.messages: list[Message] = _opening_messages(task, rules)
@@ -257,6 +259,10 @@ class Episode:
     def waiting(self) -> bool:
         """True between a call and its result."""
         return self._pending is not None
+
+    def has_called(self, action: Action) -> bool:
+        """Whether the episode has made this very call before; never so for an answer."""
+        return not isinstance(action, Answer) and call_key(action) in self._seen
 
     def take(self, text: str, tokens: int | None = None) -> Call | Observation | Closed:
         """Take one assistant turn.
@@ -318,6 +324,10 @@ class Episode:
         if self.rules.max_cost is not None and self.cost >= self.rules.max_cost:
             return self._ask_for_answer(turn, "cost")
         return self._observe(turn, result.text, ObservationKind.RESULT)
+
+    def cut_short(self) -> None:
+        """Time is up, whatever the clock says: the next observation asks for the answer."""
+        self._cut_short = True
 
     def break_off(self, error: DrvError) -> Closed:
         """Record that the episode is broken, and why.  The only place that does.
@@ -400,6 +410,8 @@ class Episode:
 
     def _out_of_time(self) -> bool:
         limit = self.rules.max_seconds
+        if self._cut_short:
+            return True
         return limit is not None and self._clock() - self._started >= limit
 
     def _fits(self, context: int) -> bool:

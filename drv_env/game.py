@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from drv_env import background
@@ -103,9 +104,9 @@ class Game:
         chosen = None if options is None else options.get("task")
         return None if chosen is None else task_from(chosen)
 
-    def episode(self, task: Task) -> Episode:
-        """A new episode of ``task``."""
-        return Episode(task, self.rules, self.counter, self.clock)
+    def episode(self, task: Task, counter: ContextCounter | None = None) -> Episode:
+        """A new episode of ``task``, counted by a counter of its own where one is given."""
+        return Episode(task, self.rules, counter or self.counter, self.clock)
 
     def play(self, turns: Sequence[tuple[Episode, str]]) -> list[Played]:
         """Play one turn in each of several episodes, from synchronous code.
@@ -132,8 +133,13 @@ class Game:
             )
         )
 
-    async def play_one(self, episode: Episode, text: str) -> Played:
-        """Play one turn, on the event loop of the caller."""
+    async def play_one(
+        self,
+        episode: Episode,
+        text: str,
+        limit: AbstractAsyncContextManager[Any] | None = None,
+    ) -> Played:
+        """Play one turn, on the event loop of the caller; ``limit`` as for :func:`play_turn`."""
         return await play_turn(
             episode,
             text,
@@ -142,6 +148,7 @@ class Game:
             tokens=_tokens(text),
             tool_timeout=self.tool_timeout,
             outcome_timeout=self.outcome_timeout,
+            limit=limit,
         )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, TypeVar
@@ -59,6 +59,7 @@ async def play_turn(
     tokens: int | None = None,
     tool_timeout: float = 60.0,
     outcome_timeout: float = 300.0,
+    limit: AbstractAsyncContextManager[Any] | None = None,
 ) -> Played:
     """Play one assistant turn: read it, run its tool, score its answer.
 
@@ -72,10 +73,14 @@ async def play_turn(
         tokens: how many tokens were sampled, where known.
         tool_timeout: seconds after which a call has failed.
         outcome_timeout: seconds after which an async outcome is lost.
+        limit: entered for the time of a tool's call, a semaphore for instance; waiting for
+            it is not part of ``tool_timeout``.
     """
     step = episode.take(text, tokens)
     if isinstance(step, Call):
-        step = episode.give(await run_call(tools, step, tool_timeout))
+        async with nullcontext() if limit is None else limit:
+            result = await run_call(tools, step, tool_timeout)
+        step = episode.give(result)
     return await settle(episode, step, outcome, outcome_timeout)
 
 

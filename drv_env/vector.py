@@ -145,6 +145,8 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             seed: sub-environment i draws its tasks with ``seed + i``, or with ``seed[i]``.
             options: ``{"tasks": [...]}`` sets the task of each sub-environment for the
                 episodes that begin now, so that a group is N copies of one task.
+                ``{"counters": [...]}`` gives each of these episodes a
+                :class:`~drv_env.context.ContextCounter` of its own, or None.
                 ``{"reset_mask": mask}``, bool ``(num_envs,)``, resets only those where
                 it is True; the others show what they showed last.
 
@@ -152,20 +154,21 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             SettingError: when seeds, tasks or the mask don't fit ``num_envs``, or for an option
                 of another name.
         """
-        check_options(options, ("tasks", "reset_mask"))
+        check_options(options, ("tasks", "counters", "reset_mask"))
         options = dict(options or {})
         chosen = _mask(options.pop("reset_mask", None), self.num_envs)
         seeds = _seeds(seed, self.num_envs)
         super().reset(seed=next((s for s in seeds if s is not None), None))
         infos: list[Info] = [{} for _ in range(self.num_envs)]
         begun = []
+        counters = self._counters(options)
         for index, task in enumerate(self._given(options)):
             if not chosen[index]:
                 begun.append(self.episodes[index])
                 continue
             if seeds[index] is not None:
                 self._rngs[index] = np.random.default_rng(seeds[index])
-            begun.append(self.game.episode(task or self._draw(index)))
+            begun.append(self.game.episode(task or self._draw(index), counters[index]))
             infos[index] = opening_info(begun[index])
         self._episodes = begun
         return tuple(_shown(episode) for episode in begun), _gather(infos)
@@ -240,6 +243,16 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
 
     def _draw(self, index: int) -> Task:
         return self.game.tasks[int(self._rngs[index].integers(len(self.game.tasks)))]
+
+    def _counters(self, options: Mapping[str, Any]) -> list[ContextCounter | None]:
+        chosen = options.get("counters")
+        counters = [None] * self.num_envs if chosen is None else list(chosen)
+        if len(counters) != self.num_envs:
+            raise SettingError(
+                f"options['counters'] must have one a sub-environment ({self.num_envs}), "
+                f"got {len(counters)}"
+            )
+        return counters
 
     def _given(self, options: Mapping[str, Any]) -> list[Task | None]:
         """The tasks that options set, or None where one is to be drawn."""

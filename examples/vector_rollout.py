@@ -14,7 +14,7 @@ import gymnasium
 
 import drv_env
 from agents.evaluate import evaluate
-from agents.rollout import rollout_agents
+from agents.vector_rollout import rollout_agents
 from drv_env.tools.offline import OfflineTools
 from drv_env.worlds import Expert, Noise, WorldRecipe, questions
 from replay.store import read_trajectories, write_trajectories

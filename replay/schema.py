@@ -19,10 +19,11 @@ from drv_env.tasks import Task
 from replay.trajectory import Trajectory, TurnRecord
 from replay.transcript import Transcript
 
-SCHEMA_VERSION = 2
-"""Written to every file.  Version 1 lacks ``outcome`` and ``turn_count`` as columns."""
+SCHEMA_VERSION = 3
+"""Written to every file.  Version 1 lacks ``outcome`` and ``turn_count`` as columns; 1 and 2
+lack a transcript's ``attempts``, ``seconds`` and ``reencoded``."""
 
-READABLE_VERSIONS = (1, 2)
+READABLE_VERSIONS = (1, 2, 3)
 
 _MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
 _TURN = pa.struct(
@@ -53,6 +54,9 @@ _TRANSCRIPT = pa.struct(
         ("log_probs", pa.list_(pa.list_(pa.float32()))),
         ("weight_versions", pa.list_(pa.int64())),
         ("finishes", pa.list_(pa.string())),
+        ("attempts", pa.list_(pa.int32())),
+        ("seconds", pa.list_(pa.float64())),
+        ("reencoded", pa.bool_()),
     ]
 )
 SCHEMA = pa.schema(

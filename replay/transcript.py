@@ -56,11 +56,15 @@ class Sampled:
             or scripted turn).
         weight_version: of the weights that sampled it; None where unknown.
         finish: why it ended: ``stop``, ``length`` or ``aborted``.
+        attempts: how many completions were sampled for this turn, the kept one included.
+        seconds: that the engine took for them, waiting included; None where unknown.
     """
 
     log_probs: NDArray[np.float32] | None
     weight_version: int | None
     finish: str
+    attempts: int = 1
+    seconds: float | None = None
 
 
 class Transcript:
@@ -69,6 +73,9 @@ class Transcript:
     Args:
         template: how messages become ids; None only for a transcript read back from a
             record, which then can't grow.
+        reencoded: True where completions are not what was sampled but text encoded
+            again, as with servers that speak text only.  Such a transcript is not to be
+            trained on with log-probs.
 
     Example (``template`` is a :class:`replay.template.ChatTemplate`)::
 
@@ -79,7 +86,8 @@ class Transcript:
         transcript.observation(message)
     """
 
-    def __init__(self, template: ChatTemplate | None) -> None:
+    def __init__(self, template: ChatTemplate | None, *, reencoded: bool = False) -> None:
+        self.reencoded = reencoded
         self._template = template
         self._buffer = np.zeros(256, np.int32)
         self._length = 0
@@ -106,12 +114,16 @@ class Transcript:
         log_probs: ArrayLike | None = None,
         weight_version: int | None = None,
         finish: str = "stop",
+        *,
+        attempts: int = 1,
+        seconds: float | None = None,
     ) -> Span:
         """Append the ids of one assistant turn just as they were sampled.
 
         Args:
             ids: the stop token included, if one was sampled.
             log_probs: one per id, or None where unknown.
+            weight_version, finish, attempts, seconds: see :class:`Sampled`.
 
         Raises:
             ValueError: when it isn't the assistant's turn, or counts don't match.
@@ -124,7 +136,7 @@ class Transcript:
             probabilities = np.asarray(log_probs, np.float32).reshape(-1)
             if len(probabilities) != len(sampled):
                 raise ValueError(f"{len(sampled)} ids but {len(probabilities)} log-probs")
-        self._sampled.append(Sampled(probabilities, weight_version, finish))
+        self._sampled.append(Sampled(probabilities, weight_version, finish, attempts, seconds))
         return self._append("completion", sampled, self.turns)
 
     def observation(self, message: str) -> Span:
@@ -229,6 +241,9 @@ class Transcript:
             "log_probs": [sampled.log_probs for sampled in self._sampled],
             "weight_versions": [sampled.weight_version for sampled in self._sampled],
             "finishes": [sampled.finish for sampled in self._sampled],
+            "attempts": [sampled.attempts for sampled in self._sampled],
+            "seconds": [sampled.seconds for sampled in self._sampled],
+            "reencoded": self.reencoded,
         }
 
     @classmethod
@@ -240,22 +255,32 @@ class Transcript:
         Raises:
             ValueError: when the record's spans don't cover its ids in a valid order.
         """
-        transcript = cls(template)
+        transcript = cls(template, reencoded=bool(record.get("reencoded")))
         ids = np.asarray(record["ids"], np.int32)
         columns = (record["span_kinds"], record["span_starts"], record["span_stops"])
-        turns = zip(record["log_probs"], record["weight_versions"], record["finishes"], strict=True)
+        count = len(record["finishes"])
+        turns = zip(
+            record["log_probs"],
+            record["weight_versions"],
+            record["finishes"],
+            record.get("attempts") or [1] * count,
+            record.get("seconds") or [None] * count,
+            strict=True,
+        )
         end = 0
         for kind, start, stop in zip(*columns, strict=True):
             follows = transcript._spans[-1].kind if transcript._spans else None
             if int(start) != end or not _may_follow(kind, follows) or stop > len(ids):
                 raise ValueError(f"span {kind} {start}:{stop} can't follow {follows} ending {end}")
             if kind == "completion":
-                log_probs, version, finish = next(turns)
+                log_probs, version, finish, attempts, seconds = next(turns)
                 transcript.completion(
                     ids[start:stop],
                     log_probs,
                     None if version is None else int(version),
                     str(finish),
+                    attempts=int(attempts),
+                    seconds=seconds,
                 )
             else:
                 transcript._append(cast(SpanKind, kind), ids[start:stop], transcript.turns)

@@ -29,7 +29,7 @@ from transformers import PreTrainedModel
 from agents.engines.base import Sampling
 from agents.engines.transformers import TransformersEngine
 from agents.evaluate import Evaluation, evaluate
-from agents.rollout import VectorEnv, rollout_agents, rollout_vector
+from agents.vector_rollout import VectorEnv, rollout_agents, rollout_vector
 from drv_env import ENV_ID, background
 from drv_env.episode import Rules
 from drv_env.errors import SettingError

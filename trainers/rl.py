@@ -22,7 +22,7 @@ from torch import nn
 
 from agents.engines.base import Engine, Sampling
 from agents.evaluate import evaluate
-from agents.rollout import rollout_vector
+from agents.vector_rollout import rollout_vector
 from drv_env import background
 from drv_env.errors import DrvError, SettingError
 from drv_env.task_order import TaskOrder

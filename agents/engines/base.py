@@ -86,8 +86,8 @@ class Completion:
         log_probs: float32 (length,), *raw*: of each id under the softmax of the unscaled
             logits, whatever temperature, top_p, top_k and penalty it was sampled with.  The
             same number :meth:`Engine.score` gives.
-        finish: ``stop`` (a stop id or a stop text), ``length`` (max_tokens, or the engine's context is
-            full) or ``aborted`` (the engine ended it early).
+        finish: ``stop`` (a stop id or a stop text), ``length`` (max_tokens, or the engine's
+            context is full) or ``aborted`` (the engine ended it early).
         weight_version: of the weights that sampled it, all of it.
     """
 

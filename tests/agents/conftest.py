@@ -13,8 +13,7 @@ TAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
-def template() -> ChatTemplate:
+def make_template() -> ChatTemplate:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -27,3 +26,8 @@ def template() -> ChatTemplate:
     tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
     return ChatTemplate(tokenizer, QWEN3_THINKING, {"eos_token": "<|im_end|>"})
+
+
+@pytest.fixture(scope="session")
+def template() -> ChatTemplate:
+    return make_template()

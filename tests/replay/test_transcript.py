@@ -224,7 +224,13 @@ def test_record_and_back(chatml):
         {"span_stops": np.array([3, 4, 6])},
         {"span_kinds": ["prompt", "observation", "completion"]},
         {"ids": np.zeros(1, np.int32)},
-        {"log_probs": [None, None], "weight_versions": [None] * 2, "finishes": ["stop"] * 2},
+        {
+            "log_probs": [None, None],
+            "weight_versions": [None] * 2,
+            "finishes": ["stop"] * 2,
+            "attempts": [1] * 2,
+            "seconds": [None] * 2,
+        },
     ],
 )
 def test_records_that_make_no_sense_are_refused(chatml, change):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import gymnasium
 import pytest
 
-from agents.rollout import VectorEnv, rollout_agents
+from agents.vector_rollout import VectorEnv, rollout_agents
 from drv_env import ENV_ID, Rules, Task
 from drv_env.tools.offline import OfflineTools
 from drv_env.worlds import Expert, Noise, WorldRecipe, questions

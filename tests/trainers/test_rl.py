@@ -9,7 +9,7 @@ import torch
 
 from agents.engines.base import Sampling
 from agents.engines.transformers import TransformersEngine
-from agents.rollout import rollout_vector
+from agents.vector_rollout import rollout_vector
 from drv_env import InformationGainReward, SettingError, background
 from drv_env.env import DeepResearchEnv
 from replay.probe import answer_probe

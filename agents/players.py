@@ -1,0 +1,199 @@
+"""One episode's turns from a model: what both ways of rolling out share.
+
+A player knows an engine and a chat template; it keeps one episode's transcript up with
+it and gives the next turn.  It knows nothing of tools, of other episodes or of rewards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.engines.base import ChatEngine, Engine, Sampling
+from agents.robust import RobustSampling
+from drv_env.context import ContextCounter
+from drv_env.episode import Episode
+from drv_env.errors import EngineError, boundary
+from drv_env.spaces import SampledText
+from replay.counter import TranscriptCounter
+from replay.template import ChatTemplate
+from replay.transcript import Transcript
+
+T = TypeVar("T")
+
+TURN_TIMEOUT = 1800.0
+"""Seconds for one completion: 8,192 tokens at 5 tokens a second, and some waiting."""
+
+
+class Player(Protocol):
+    """Gives one episode's turns."""
+
+    @property
+    def transcript(self) -> Transcript | None:
+        """The episode in tokens so far; None where nobody knows a tokenizer."""
+        ...
+
+    @property
+    def counter(self) -> ContextCounter | None:
+        """Counts the episode's context; None leaves it to the game's own counter."""
+        ...
+
+    async def act(self, episode: Episode) -> str:
+        """The next turn, to be played; it is in the transcript already.
+
+        Raises:
+            EngineError: when there is none; the transcript then ends before this turn.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSettings:
+    """How the turns of one episode are sampled.
+
+    Attributes:
+        sampling: of every turn; its seed is set from ``seed``.
+        seed: words that fix the randomness of the episode, or None for the engine's own.
+        robust: when to sample a turn again; None keeps the first.
+        timeout: seconds for one completion.
+        limit: entered while the engine works on a request.
+    """
+
+    sampling: Sampling
+    seed: tuple[int, ...] | None = None
+    robust: RobustSampling | None = None
+    timeout: float = TURN_TIMEOUT
+    limit: AbstractAsyncContextManager[Any] | None = None
+
+    def request(self, turn: int, attempt: int) -> Sampling:
+        """The sampling of one request, its seed set by the episode's, turn and attempt."""
+        if self.seed is None:
+            return self.sampling
+        words = np.random.SeedSequence([*self.seed, turn, attempt]).generate_state(1, np.uint64)
+        return replace(self.sampling, seed=int(words[0] >> np.uint64(11)))  # exact in JSON
+
+    def again(self, attempts: int, episode: Episode, text: str, units: NDArray[np.int32]) -> bool:
+        """Whether this completion is thrown away; see :class:`RobustSampling`."""
+        return self.robust is not None and self.robust.again(attempts, episode, text, units)
+
+    async def within(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What the engine gives, in its turn and in time.
+
+        Raises:
+            EngineError: for whatever goes wrong.
+        """
+        async with nullcontext() if self.limit is None else self.limit:
+            with boundary(EngineError, "engine"):
+                try:
+                    async with asyncio.timeout(self.timeout) as watch:
+                        return await work()
+                except TimeoutError:
+                    if watch.expired():
+                        raise EngineError(
+                            f"no completion within {self.timeout:g} seconds"
+                        ) from None
+                    raise
+
+
+class TokenPlayer:
+    """Plays on an engine that takes and gives ids.
+
+    Args:
+        engine: generates.
+        template: how messages become ids.
+        settings: how turns are sampled.
+    """
+
+    def __init__(self, engine: Engine, template: ChatTemplate, settings: TurnSettings) -> None:
+        self.transcript = Transcript(template)
+        self.counter = TranscriptCounter(self.transcript)
+        self._engine = engine
+        self._template = template
+        self._settings = settings
+
+    async def act(self, episode: Episode) -> str:
+        """The next turn; see :class:`Player`."""
+        catch_up(self.transcript, episode)
+        started = time.perf_counter()
+        attempts = 0
+        while True:
+            attempts += 1
+            sampling = self._settings.request(len(episode.turns), attempts)
+            done = await self._settings.within(
+                partial(self._engine.generate, self.transcript.ids, sampling)
+            )
+            if done.finish == "aborted":
+                raise EngineError("the engine ended the completion early")
+            text = self._template.completion_text(done.ids)
+            if not self._settings.again(attempts, episode, text, done.ids):
+                break
+        self.transcript.completion(
+            done.ids,
+            done.log_probs,
+            done.weight_version,
+            done.finish,
+            attempts=attempts,
+            seconds=time.perf_counter() - started,
+        )
+        return SampledText(text, len(done.ids))
+
+
+class ChatPlayer:
+    """Plays on a server that takes and gives text.
+
+    Args:
+        engine: replies.
+        template: for a transcript encoded again from text, and marked so; None keeps none.
+        settings: how turns are sampled.
+    """
+
+    def __init__(
+        self, engine: ChatEngine, template: ChatTemplate | None, settings: TurnSettings
+    ) -> None:
+        self.transcript = None if template is None else Transcript(template, reencoded=True)
+        self.counter = None if self.transcript is None else TranscriptCounter(self.transcript)
+        self._engine = engine
+        self._settings = settings
+
+    async def act(self, episode: Episode) -> str:
+        """The next turn; see :class:`Player`."""
+        started = time.perf_counter()
+        attempts = 0
+        while True:
+            attempts += 1
+            sampling = self._settings.request(len(episode.turns), attempts)
+            reply = await self._settings.within(
+                partial(self._engine.reply, episode.messages, sampling)
+            )
+            characters = np.frombuffer(reply.text.encode("utf-32-le", "surrogatepass"), np.int32)
+            if not self._settings.again(attempts, episode, reply.text, characters):
+                break
+        if self.transcript is None:
+            return reply.text if reply.tokens is None else SampledText(reply.text, reply.tokens)
+        catch_up(self.transcript, episode)
+        ids = self.transcript.template.encode_turn(reply.text)
+        self.transcript.completion(
+            ids,
+            finish=reply.finish,
+            attempts=attempts,
+            seconds=time.perf_counter() - started,
+        )
+        return SampledText(reply.text, len(ids))
+
+
+def catch_up(transcript: Transcript, episode: Episode) -> None:
+    """Bring a transcript to where the episode's next turn begins."""
+    if not episode.turns:
+        transcript.prompt(episode.opening)
+        return
+    observation = episode.turns[-1].observation
+    assert observation is not None  # the episode goes on, so its last turn was answered
+    transcript.observation(observation.message)

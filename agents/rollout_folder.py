@@ -1,0 +1,140 @@
+"""A rollout on the disk: episodes streamed to Parquet as they end, and gone on with later.
+
+    FOLDER/rollout.json    what was asked: tasks, group size, and what else must stay the same
+    FOLDER/trajectories/   episodes that are whole, in parts
+    FOLDER/broken/         those set apart, in parts; played again by the next run
+
+Parts are whole or not there; a killed run loses at most the part that was being gathered,
+which is closed at 64 episodes or half a minute after the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from agents.rollout import EpisodeId, Rollout
+from drv_env.errors import SettingError
+from drv_env.tasks import Task
+from replay.store import TrajectoryWriter, read_columns
+
+FLUSH_SECONDS = 30.0
+
+
+class RolloutFolder:
+    """Where one rollout's episodes are kept.
+
+    Args:
+        path: made where it is missing.
+        tasks: the questions, in order.
+        asked: what else must be the same when the rollout goes on: plain values, such as
+            the model, the sampling, the seed.
+        flush_seconds: a part is closed so long after the last one.
+
+    Attributes:
+        done: episodes that are there, to be skipped.
+
+    Raises:
+        SettingError: when the folder holds a rollout that was asked otherwise, naming what
+            differs; or something else.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        tasks: Sequence[Task],
+        asked: Mapping[str, Any] | None = None,
+        flush_seconds: float = FLUSH_SECONDS,
+    ) -> None:
+        self.path = Path(path)
+        self._flush_seconds = flush_seconds
+        self._agree({"tasks": fingerprint(tasks), "task_count": len(tasks), **(asked or {})})
+        self.done = frozenset(_episodes(self.trajectories))
+
+    @property
+    def trajectories(self) -> Path:
+        """The folder of whole episodes."""
+        return self.path / "trajectories"
+
+    @property
+    def broken(self) -> Path:
+        """The folder of broken ones."""
+        return self.path / "broken"
+
+    async def keep(self, rollouts: AsyncGenerator[Rollout, None]) -> AsyncGenerator[Rollout, None]:
+        """Write each episode on its way through; what came is on the disk when this ends.
+
+        Writing happens on a thread of its own, one part at a time.
+        """
+        loop = asyncio.get_running_loop()
+        whole, broken = TrajectoryWriter(self.trajectories), TrajectoryWriter(self.broken)
+        flushed = time.monotonic()
+        with ThreadPoolExecutor(1, "rollout-writer") as thread:
+            try:
+                async with aclosing(rollouts):
+                    async for item in rollouts:
+                        writer = broken if item.trajectory.broken else whole
+                        await loop.run_in_executor(thread, writer.write, item.trajectory)
+                        if time.monotonic() - flushed >= self._flush_seconds:
+                            await loop.run_in_executor(thread, whole.flush)
+                            flushed = time.monotonic()
+                        yield item
+            finally:
+                closing = [thread.submit(writer.close) for writer in (whole, broken)]
+                for written in closing:
+                    written.result()
+
+    def _agree(self, asked: Mapping[str, Any]) -> None:
+        """What is asked now must be what was asked; the first run writes it down."""
+        file = self.path / "rollout.json"
+        wanted = json.loads(json.dumps(asked))
+        if file.is_file():
+            try:
+                there = json.loads(file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise SettingError(
+                    f"{file} can't be read: {error}; choose another folder"
+                ) from None
+            if there != wanted:
+                keys = sorted(set(there) | set(wanted))
+                differ = [key for key in keys if there.get(key) != wanted.get(key)]
+                first = differ[0]
+                raise SettingError(
+                    f"{self.path} holds a rollout with another {', '.join(differ)} "
+                    f"({first} was {there.get(first)!r:.100}, is {wanted.get(first)!r:.100}); "
+                    "choose another folder, or delete it"
+                )
+            return
+        if self.trajectories.exists():
+            raise SettingError(
+                f"{self.path} holds trajectories but no rollout.json; choose another"
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(file)
+
+
+def fingerprint(tasks: Sequence[Task]) -> str:
+    """Tells lists of tasks apart: a hash of their ids, questions and answers."""
+    text = json.dumps([[task.id, task.question, list(task.answers)] for task in tasks])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _episodes(folder: Path) -> list[EpisodeId]:
+    if not any(folder.glob("part-*.parquet")):
+        return []
+    found = []
+    for table in read_columns(folder, ["provenance"]):
+        for text in table["provenance"].to_pylist():
+            origin = json.loads(text)
+            found.append(EpisodeId(origin["task"], origin["sample"]))
+    return found

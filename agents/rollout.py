@@ -45,8 +45,11 @@ from drv_env.tasks import Task
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 
+OnSampled = Callable[["EpisodeId", Episode, str], None]
+"""Told of every turn before it is played; must not wait."""
+
 OnTurn = Callable[["EpisodeId", Episode, Played], None]
-"""Told of every turn played, right after it; must not wait."""
+"""Told of every turn right after it was played; must not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +165,7 @@ async def stream(
     skip: Collection[EpisodeId] = (),
     provenance: Mapping[str, Any] | None = None,
     meter: Meter | None = None,
+    on_sampled: OnSampled | None = None,
     on_turn: OnTurn | None = None,
 ) -> AsyncGenerator[Rollout, None]:
     """Play ``group_size`` episodes of every task, and give each as soon as it is over.
@@ -176,7 +180,8 @@ async def stream(
         skip: episodes not to play, because they were played before.
         provenance: goes with every trajectory.
         meter: counts, for showing progress.
-        on_turn: told of every turn.
+        on_sampled: told of every turn before its tool runs.
+        on_turn: told of every turn once it was played.
 
     Yields:
         Episodes in the order in which they end; broken ones only after their last attempt.
@@ -186,7 +191,9 @@ async def stream(
     """
     _check(game, engine, template, sampling, settings)
     meter = Meter() if meter is None else meter
-    work = _Work(game, engine, template, sampling, settings, provenance or {}, meter, on_turn)
+    work = _Work(
+        game, engine, template, sampling, settings, provenance or {}, meter, on_sampled, on_turn
+    )
     ids = (
         EpisodeId(task, sample)
         for task in range(len(tasks))
@@ -222,6 +229,7 @@ class _Work:
     settings: RolloutSettings
     provenance: Mapping[str, Any]
     meter: Meter
+    on_sampled: OnSampled | None
     on_turn: OnTurn | None
     waiting: deque[_Attempt] = field(default_factory=deque)
     playing: set[_Attempt] = field(default_factory=set)
@@ -311,6 +319,8 @@ class _Work:
             except EngineError as error:
                 episode.break_off(error)
                 return
+            if self.on_sampled is not None:
+                self.on_sampled(key, episode, text)
             played = await self.game.play_one(episode, text, self.calls)
             rewards.append(played.reward)
             transcript = player.transcript

@@ -98,7 +98,7 @@ class Agreement:
         return wilson_interval(self.confusion.equal, self.confusion.total, self.confidence)
 
 
-def wilson_interval(hits: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(hits: float, total: float, confidence: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval of a share.
 
     E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
@@ -106,7 +106,7 @@ def wilson_interval(hits: int, total: int, confidence: float = 0.95) -> tuple[fl
     [0, 1] and is of use at small numbers and at shares near 0 and 1.
 
     Args:
-        hits: how many of them, from 0 to ``total``.
+        hits: how many of them, from 0 to ``total``; of weighted samples any number.
         total: how many; 0 gives (0.0, 1.0).
         confidence: in (0, 1).
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -22,7 +22,7 @@ from torch import nn
 
 from agents.engines.base import Engine, Sampling
 from agents.evaluate import evaluate
-from agents.vector_rollout import rollout_vector
+from agents.rollout import RolloutSettings
 from drv_env import background
 from drv_env.errors import DrvError, SettingError
 from drv_env.task_order import TaskOrder
@@ -33,6 +33,7 @@ from trainers.advantages import IGPO, Credit, turn_advantages, turn_values
 from trainers.information_gain import GainSettings, with_gains
 from trainers.log_probs import token_log_probs
 from trainers.losses import PolicyLoss, clipped_surrogate
+from trainers.rollouts import RolloutWay, check_way, rollouts_of
 from trainers.rows import Row, by_tokens, pad_rows
 
 
@@ -55,6 +56,12 @@ class RLConfig:
         clip_high: upper clip of the ratio.
         max_grad_norm: gradients are clipped to this norm.
         sampling: how turns are sampled; temperature 1, for log-probs are compared raw.
+        rollouts: ``vector`` (lock-step) or ``async`` (each episode at its own pace); both
+            give the same episodes.
+        rollout: limits, deadlines and retries of the rollouts; its ``group_size`` is this
+            one's, its ``seed`` None leaves the sampling to the engine.
+        max_staleness: updates that may lie between sampling and training: 1 plays the next
+            step's rollouts while this step is trained on.  Needs ``async``.
         seed: decides the order of tasks and of minibatches.
 
     Raises:
@@ -73,6 +80,9 @@ class RLConfig:
     clip_high: float = 0.2
     max_grad_norm: float = 1.0
     sampling: Sampling
+    rollouts: RolloutWay = "vector"
+    rollout: RolloutSettings = field(default_factory=lambda: RolloutSettings(seed=None))
+    max_staleness: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -84,11 +94,15 @@ class RLConfig:
                 f"group_size must be at least 2 (rewards are compared within a group), "
                 f"got {self.group_size}"
             )
-        if self.sampling.temperature != 1.0 or self.sampling.top_p != 1 or self.sampling.top_k:
-            raise SettingError(
-                "rollouts to train on are sampled at temperature 1 without top_p and top_k: their "
-                "raw log-probs are compared with the trainer's"
-            )
+        plain = Sampling(self.sampling.max_tokens)
+        for name in ("temperature", "top_p", "top_k", "presence_penalty"):
+            if getattr(self.sampling, name) != getattr(plain, name):
+                raise SettingError(
+                    "rollouts to train on are sampled at temperature 1 without top_p, top_k and "
+                    f"penalties ({name} is {getattr(self.sampling, name)}): their raw log-probs "
+                    "are compared with the trainer's"
+                )
+        check_way(self.rollouts, self.rollout, self.max_staleness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,49 +143,63 @@ def train_rl(
         model.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
     )
     order = TaskOrder(tasks, config.seed)
+    steps = (
+        (step, [next(order) for _ in range(config.tasks_per_step)])
+        for step in range(1, config.steps + 1)
+    )
+    played = rollouts_of(
+        config.rollouts,
+        env,
+        engine,
+        template,
+        steps,
+        config.sampling,
+        replace(config.rollout, group_size=config.group_size),
+        config.max_staleness,
+    )
     background.run(engine.update_weights(model))
     done: list[RLStep] = []
-    for step in range(1, config.steps + 1):
-        # ---- rollouts: a group is one task, group_size times --------------------------
+    with played as rollouts:
         clock = _Stopwatch()
-        chosen = [next(order) for _ in range(config.tasks_per_step)]
-        batch = [task for task in chosen for _ in range(config.group_size)]
-        groups = [index // config.group_size for index in range(len(batch))]
-        trajectories = rollout_vector(
-            env, engine, template, batch, config.sampling, {"phase": "rl", "step": step}
-        )
-        clock.lap("rollout")
+        for (step, chosen), trajectories in rollouts:
+            # ---- rollouts: a group is one task, group_size times ----------------------
+            groups = [index // config.group_size for index in range(len(trajectories))]
+            clock.lap("rollout")
 
-        # ---- rewards: information gain of every visit ---------------------------------
-        if config.credit.information_gain:
-            trajectories = with_gains(trajectories, engine, template, config.gain)
-        clock.lap("information_gain")
+            # ---- rewards: information gain of every visit -----------------------------
+            if config.credit.information_gain:
+                trajectories = with_gains(trajectories, engine, template, config.gain)
+            clock.lap("information_gain")
 
-        # ---- advantages: one a turn, broken episodes left out -------------------------
-        whole = [index for index, item in enumerate(trajectories) if not item.broken]
-        if not whole:
-            raise DrvError(
-                f"step {step}: all {len(batch)} episodes broke; the last: {trajectories[-1].error}"
-            )
-        kept = [trajectories[index] for index in whole]
-        values = [turn_values(item.rewards, config.credit) for item in kept]
-        advantages = turn_advantages(values, [groups[index] for index in whole], config.credit)
+            # ---- advantages: one a turn, broken episodes left out ---------------------
+            whole = [index for index, item in enumerate(trajectories) if not item.broken]
+            if not whole:
+                raise DrvError(
+                    f"step {step}: all {len(trajectories)} episodes broke; the last: "
+                    f"{trajectories[-1].error}"
+                )
+            kept = [trajectories[index] for index in whole]
+            values = [turn_values(item.rewards, config.credit) for item in kept]
+            advantages = turn_advantages(values, [groups[index] for index in whole], config.credit)
 
-        # ---- update: clipped surrogate on the agent's tokens --------------------------
-        update = _update(model, optimiser, kept, advantages.per_turn, config, rng)
-        clock.lap("update")
-        background.run(engine.update_weights(model))
-        clock.lap("sync")
+            # ---- update: clipped surrogate on the agent's tokens ----------------------
+            update = _update(model, optimiser, kept, advantages.per_turn, config, rng)
+            clock.lap("update")
+            background.run(engine.update_weights(model))
+            rollouts.updated()
+            clock.lap("sync")
 
-        metrics = {
-            **_metrics(trajectories),
-            **update,
-            "ig_scale": advantages.ig_scale,
-            "silent_groups": len(advantages.silent_groups) / config.tasks_per_step,
-            **{f"seconds_{name}": seconds for name, seconds in clock.laps.items()},
-        }
-        on_step(RLStep(step, trajectories, metrics))
-        done.append(RLStep(step, [], metrics))
+            metrics = {
+                **_metrics(trajectories),
+                **update,
+                "ig_scale": advantages.ig_scale,
+                "silent_groups": len(advantages.silent_groups) / len(chosen),
+                "staleness": _staleness(kept, engine.weight_version - 1),
+                **{f"seconds_{name}": seconds for name, seconds in clock.laps.items()},
+            }
+            on_step(RLStep(step, trajectories, metrics))
+            done.append(RLStep(step, [], metrics))
+            clock = _Stopwatch()
     return done
 
 
@@ -255,6 +283,11 @@ class _Rollout:
         transcript = trajectory.transcript
         if transcript is None or transcript.turns != len(per_turn):
             raise ValueError("a rollout to train on needs the transcript of all its turns")
+        if transcript.reencoded:
+            raise SettingError(
+                "this transcript was encoded again from text, so its ids are not what was sampled; "
+                "roll out with an engine that gives token ids"
+            )
         log_probs = []
         for turn, sampled in enumerate(transcript.log_probs, start=1):
             if sampled is None:
@@ -290,6 +323,18 @@ def _metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "tokens": float(np.mean(tokens)) if tokens else math.nan,
     }
     return {name: float(value) for name, value in found.items() if math.isfinite(value)}
+
+
+def _staleness(trajectories: Sequence[Trajectory], trained: int) -> float:
+    """The most updates between the weights that sampled a turn and those being trained."""
+    versions = [
+        sampled.weight_version
+        for item in trajectories
+        if item.transcript is not None
+        for sampled in item.transcript.sampled
+        if sampled.weight_version is not None
+    ]
+    return float(trained - min(versions, default=trained))
 
 
 class _Stopwatch:

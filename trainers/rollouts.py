@@ -1,0 +1,155 @@
+"""Batches of rollouts for training, in lock-step or each episode at its own pace.
+
+Both ways give the same episodes for the same seed; the second wastes no time on the slowest
+of a step, and may run ahead of the updates (:mod:`agents.ahead`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from agents.ahead import Ahead
+from agents.engines.base import Engine, Sampling
+from agents.rollout import RolloutSettings, rollout
+from agents.vector_rollout import VectorEnv, rollout_vector
+from drv_env.errors import SettingError
+from drv_env.game import Game
+from drv_env.tasks import Task
+from drv_env.vector import DeepResearchVectorEnv
+from replay.template import ChatTemplate
+from replay.trajectory import Trajectory
+
+RolloutWay = Literal["vector", "async"]
+Step = tuple[int, Sequence[Task]]
+"""A step's number from 1, and its questions."""
+
+
+class Rollouts(Protocol):
+    """Steps in order, each with its trajectories; groups stand together."""
+
+    def __iter__(self) -> Iterator[tuple[Step, list[Trajectory]]]: ...
+
+    def updated(self) -> None:
+        """The step's update is done, and the engine has the new weights."""
+        ...
+
+
+def rollouts_of(
+    way: RolloutWay,
+    env: VectorEnv,
+    engine: Engine,
+    template: ChatTemplate,
+    steps: Iterable[Step],
+    sampling: Sampling,
+    settings: RolloutSettings,
+    max_staleness: int,
+) -> AbstractContextManager[Rollouts]:
+    """The rollouts of some steps, played as they are asked for, or ahead.
+
+    Args:
+        way: ``vector`` or ``async``.
+        env: of this package; the asynchronous way plays its game, not its wrappers.
+        engine, template, sampling: as for :func:`agents.rollout.rollout`.
+        steps: what to play.
+        settings: of the rollouts; their seed is made into one for each step.
+        max_staleness: see :class:`agents.ahead.Ahead`.
+
+    Raises:
+        SettingError: when the way can't do what the settings ask for.
+    """
+    if way == "vector":
+        return nullcontext(_InStep(env, engine, template, steps, sampling, settings))
+    game = env.unwrapped
+    if not isinstance(game, DeepResearchVectorEnv):
+        raise SettingError(f"rollouts need a DeepResearchVectorEnv, got {type(game).__name__}")
+    play = partial(_play, game.game, engine, template, sampling, settings)
+    return Ahead(steps, play, max_staleness)
+
+
+def check_way(way: RolloutWay, settings: RolloutSettings, max_staleness: int) -> None:
+    """Refuse what the lock-step way can't do.
+
+    Raises:
+        SettingError: naming the setting.
+    """
+    if way not in ("vector", "async"):
+        raise SettingError(f"rollouts may be vector or async, got {way!r}")
+    if max_staleness < 0:
+        raise SettingError(f"max_staleness must be 0 or more, got {max_staleness}")
+    if way == "async":
+        return
+    if max_staleness:
+        raise SettingError("max_staleness needs rollouts='async': in lock-step nothing runs ahead")
+    plain = RolloutSettings()
+    for name in ("max_requests", "max_calls", "episode_timeout", "stragglers"):
+        if getattr(settings, name) != getattr(plain, name):
+            raise SettingError(f"{name} needs rollouts='async'")
+
+
+class _InStep:
+    """Lock-step, nothing ahead."""
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        engine: Engine,
+        template: ChatTemplate,
+        steps: Iterable[Step],
+        sampling: Sampling,
+        settings: RolloutSettings,
+    ) -> None:
+        self._steps = iter(steps)
+        self._play = partial(rollout_vector, env, engine, template)
+        self._sampling = sampling
+        self._settings = settings
+
+    def __iter__(self) -> Iterator[tuple[Step, list[Trajectory]]]:
+        settings = self._settings
+        for number, tasks in self._steps:
+            group = [task for task in tasks for _ in range(settings.group_size)]
+            yield (
+                (number, tasks),
+                self._play(
+                    group,
+                    self._sampling,
+                    _provenance(number),
+                    seed=_step_seed(settings.seed, number),
+                    group_size=settings.group_size,
+                    robust=settings.robust,
+                    turn_timeout=settings.turn_timeout,
+                ),
+            )
+
+    def updated(self) -> None:
+        """Nothing runs ahead, so nothing was held back."""
+
+
+async def _play(
+    game: Game,
+    engine: Engine,
+    template: ChatTemplate,
+    sampling: Sampling,
+    settings: RolloutSettings,
+    step: Step,
+) -> list[Trajectory]:
+    number, tasks = step
+    own = replace(settings, seed=_step_seed(settings.seed, number))
+    return await rollout(
+        game, engine, template, tasks, sampling, own, provenance=_provenance(number)
+    )
+
+
+def _step_seed(seed: int | None, step: int) -> int | None:
+    if seed is None:
+        return None
+    return int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
+
+
+def _provenance(step: int) -> dict[str, Any]:
+    return {"phase": "rl", "step": step}

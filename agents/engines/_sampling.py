@@ -29,6 +29,9 @@ class BatchSampler:
     Args:
         settings: one for each row.
         device: of the logits.
+
+    Attributes:
+        penalties: (rows,) presence penalties; None where no row has one.
     """
 
     def __init__(self, settings: Sequence[Sampling], device: torch.device) -> None:
@@ -42,26 +45,33 @@ class BatchSampler:
         column = [[s.temperature, s.top_p, float(s.top_k)] for s in shaped]
         self._shape = torch.tensor(column, dtype=torch.float32, device=device)
         self._alone = kinds[0] if len(set(kinds)) == 1 else ""
+        penalties = [sampling.presence_penalty for sampling in settings]
+        self.penalties = torch.tensor(penalties, device=device) if any(penalties) else None
 
-    def __call__(self, logits: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, logits: Tensor, numbers: NDArray[np.float64], taken: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Ids and their raw log-probs.
 
         Args:
             logits: (rows, vocabulary).
             numbers: (rows,), uniform in [0, 1).
+            taken: (rows, vocabulary), what penalties take off the logits; None for nothing.
 
         Returns:
             int64 (rows,) and float32 (rows,).
         """
         log_probs = logits.float().log_softmax(-1)
         number = torch.from_numpy(numbers).to(logits.device)
+        # up to a constant in each row, which no kind of sampling minds
+        shaped = log_probs if taken is None else log_probs - taken
         if self._alone:
-            ids = self._sample(self._alone, log_probs, number)
+            ids = self._sample(self._alone, shaped, number)
         else:
             ids = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
             for kind, rows in self._rows.items():
                 if rows is not None:
-                    ids[rows] = self._sample(kind, log_probs[rows], number[rows])
+                    ids[rows] = self._sample(kind, shaped[rows], number[rows])
         return ids, log_probs.gather(-1, ids[:, None])[:, 0]
 
     def _sample(self, kind: str, log_probs: Tensor, number: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.engines._stopping import count_to_stop
 from agents.engines.base import Completion, Ids, Sampling, Spans, WeightSource
 from drv_env.errors import EngineError, boundary
 from replay.template import ChatTemplate
@@ -69,7 +70,7 @@ class ScriptedEngine:
         return self._version
 
     async def generate(self, ids: Ids, sampling: Sampling) -> Completion:
-        """The policy's next turn, cut at ``max_tokens``."""
+        """The policy's next turn, cut at ``max_tokens`` and behind a stop text."""
         seen = np.asarray(ids, np.int32)
         self.calls.append(Call(seen, sampling))
         await self._admitted()
@@ -78,6 +79,7 @@ class ScriptedEngine:
         if isinstance(turn, str):
             turn = self._template.encode_turn(turn)
         written = np.asarray(turn, np.int32)
+        written = written[: count_to_stop(self._template.pieces, sampling.stop, written)]
         cut = written[: sampling.max_tokens]
         return Completion(
             ids=cut,

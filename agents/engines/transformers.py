@@ -1,6 +1,7 @@
 """An engine on a Transformers model in this process: continuous batching, prefix reuse.
 
-Knows the model and token ids; no text and no episodes.  One worker thread owns the
+Knows the model and token ids; no episodes, and of text only the texts at which a
+completion stops, which a tokenizer passed to it finds.  One worker thread owns the
 model; coroutines hand it jobs and wait.  Each request in flight has a slot of the
 key-value cache, and each decoding step advances all of them by one id; new requests
 join between steps.  A finished request leaves its keys and values in the slot, so that
@@ -32,13 +33,16 @@ from torch import nn
 
 from agents.engines._forward import Forward
 from agents.engines._jobs import Generate, Job, Pause, Score, Update, settle
+from agents.engines._presence import PresencePenalties
 from agents.engines._reading import read_prompts
 from agents.engines._sampling import BatchSampler, uniforms
 from agents.engines._scoring import score_batch, split_scores
 from agents.engines._slots import Place, SlotTable
+from agents.engines._stopping import watch
 from agents.engines._weights import load_weights
 from agents.engines.base import Completion, Finish, Ids, Sampling, Spans, WeightSource
 from drv_env.errors import EngineError, SettingError, boundary
+from replay.pieces import Pieces
 
 
 class _Closing(Exception):
@@ -57,6 +61,7 @@ class TransformersEngine:
         device: where to move the model; None leaves it.
         seed: of the sampling.
         chunk_tokens: ids computed in one pass when prompts are read.
+        pieces: the model's tokenizer; needed for ``Sampling.stop`` alone.
 
     Attributes:
         computed: number of prompt ids that were computed rather than found in a slot.
@@ -73,6 +78,7 @@ class TransformersEngine:
         device: str | torch.device | None = None,
         seed: int = 0,
         chunk_tokens: int = 2048,
+        pieces: Pieces | None = None,
     ) -> None:
         if slots < 1 or seed < 0 or chunk_tokens < 1:
             raise SettingError(
@@ -87,8 +93,10 @@ class TransformersEngine:
         self.computed = 0
         self._seed = seed
         self._chunk = chunk_tokens
+        self._pieces = pieces
         self._store = self._forward.store(slots, self.max_context)
         self._table = SlotTable(slots, self.max_context)
+        self._presence = PresencePenalties(slots, self._forward.vocabulary, self._forward.device)
         self._active: list[Generate] = []
         self._sampler: BatchSampler | None = None
         self._scoring: list[Score] = []
@@ -124,9 +132,11 @@ class TransformersEngine:
             raise EngineError(
                 f"a prompt of {len(given)} ids leaves no room in a context of {self.max_context}"
             )
+        stop_texts = watch(self._pieces, sampling.stop)
         self._requests += 1
         limit = min(sampling.max_tokens, room)
-        result: Completion = await self._submit(Generate(given, sampling, limit, self._requests))
+        job = Generate(given, sampling, limit, self._requests, stop_texts)
+        result: Completion = await self._submit(job)
         return result
 
     async def score(self, ids: Ids, spans: Spans) -> list[NDArray[np.float32]]:
@@ -293,7 +303,7 @@ class TransformersEngine:
                 job.slot = place.slot
                 generator = uniforms(self._seed, job.number, job.sampling)
                 job.randoms = generator.random(job.limit)
-                job.stops = frozenset(job.sampling.stop_ids)
+                self._presence.begin(place.slot, job.sampling.presence_penalty)
                 placed.append((job, place))
             elif isinstance(job, Score):
                 scores.append(job)
@@ -359,16 +369,20 @@ class TransformersEngine:
         if len(rows) > len(slots):
             hidden = hidden[torch.from_numpy(at).to(hidden.device)]
         numbers = np.array([request.randoms[len(request.sampled)] for request in active])
-        ids, log_probs = self._sampler(self._forward.head(hidden), numbers)
+        logits = self._forward.head(hidden)
+        penalties = self._sampler.penalties
+        if penalties is None:
+            ids, log_probs = self._sampler(logits, numbers)
+        else:
+            at_slots = torch.from_numpy(slots).to(logits.device)
+            ids, log_probs = self._sampler(logits, numbers, self._presence.of(at_slots))
+            self._presence.add(at_slots, ids, penalties)
         self._table.extend(slots, fed)
-        for request, id_, log_prob in zip(active, ids.tolist(), log_probs.tolist(), strict=True):
-            request.sampled.append(id_)
-            request.log_probs.append(log_prob)
-        for request in list(active):
-            if request.sampled[-1] in request.stops:
-                self._finish(request, "stop")
-            elif len(request.sampled) == request.limit:
-                self._finish(request, "length")
+        sampled = zip(list(active), ids.tolist(), log_probs.tolist(), strict=True)
+        for request, id_, log_prob in sampled:
+            finish = request.take(id_, log_prob)
+            if finish is not None:
+                self._finish(request, finish)
 
     def _finish(self, request: Generate, finish: Finish) -> None:
         self._leave(request)

@@ -56,6 +56,21 @@ def test_ids_and_cuts(template):
     assert scores[0].dtype == np.float32
 
 
+def test_a_turn_is_cut_behind_a_stop_text(template):
+    turn = f"{TURN}<tool_response>\nInvented.\n</tool_response>"
+    engine = ScriptedEngine(lambda text: turn, template)
+    done = asyncio.run(engine.generate([5], Sampling(1000, stop=("<tool_response>",))))
+    assert template.completion_text(done.ids) == f"{TURN}<tool_response>"
+    assert done.finish == "stop"
+    # a plain text over several ids, which max_tokens leaves room for, and doesn't
+    for room, finish in ((1000, "stop"), (4, "length")):
+        sampling = Sampling(room, stop=("\n</tool_c", "sy.\n"))
+        done = asyncio.run(engine.generate([5], sampling))
+        written = template.pieces.decode(done.ids)
+        assert written.endswith("sy.\n") == (finish == "stop")
+        assert done.finish == finish
+
+
 def test_failures_on_demand(template):
     def policy(text):
         raise LookupError("no path")

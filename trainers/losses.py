@@ -1,58 +1,147 @@
-"""Losses of reinforcement learning, on flat tensors of agent tokens."""
+"""Losses of reinforcement learning, on flat tensors of agent tokens.
+
+Whatever the average, it is a weighted sum over tokens whose weights are made for the whole
+update before anything is cut into micro-batches (:func:`token_weights`): the parts' losses
+add up to the whole's, exactly.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from trainers.kl import kl_estimate
+from trainers.loss_settings import LossSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTokens:
+    """What is known of some agent tokens before the policy is asked; float32 ``(tokens,)``.
+
+    Attributes:
+        advantages: of each token's turn.
+        weights: each token's share in the loss, see :func:`token_weights`.
+        old_log_probs: of the policy before the updates; of the rollouts where there is no
+            importance correction.  All log-probs are raw (temperature 1).
+        rollout_log_probs: at sampling time; None without importance correction.
+        reference_log_probs: of the reference model; None without a KL penalty.
+    """
+
+    advantages: Tensor
+    weights: Tensor
+    old_log_probs: Tensor
+    rollout_log_probs: Tensor | None = None
+    reference_log_probs: Tensor | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyLoss:
-    """A loss with what is worth logging of it.
+    """A loss, and means over its tokens that are worth logging.
 
     Attributes:
         loss: scalar with gradient.
-        clip_share: share of tokens whose ratio left the clip range in [0, 1].
-        kl: mean k3 estimate of KL(old ‖ new) in nats.
+        figures: ``clip_share``, the share of tokens whose ratio left the clip range;
+            ``kl``, the k3 estimate of KL(old ‖ new) in nats; with a reference
+            ``reference_kl``, the penalty's estimate; with importance correction
+            ``importance``, the mean weight, and ``importance_capped``, the share at the cap.
     """
 
     loss: Tensor
-    clip_share: float
-    kl: float
+    figures: dict[str, float]
+
+
+def policy_loss(log_probs: Tensor, tokens: AgentTokens, settings: LossSettings) -> PolicyLoss:
+    """−Σ w (c · min(ρA, clip(ρ)A) − β · KL), over the tokens given.
+
+    The objective of IGPO (arXiv 2510.14967) and GRPO (arXiv 2402.03300, eq. 3): w is the
+    average (:func:`token_weights`), ρ = π/π_old (:func:`clipped_surrogate`), KL an estimate
+    to the reference (:mod:`trainers.kl`), β its weight.  c corrects for rollouts that the
+    old policy did not sample (:func:`truncated_importance`), and is 1 without.
+
+    Args:
+        log_probs: the policy's, ``(tokens,)``, with gradient.
+        tokens: the rest.
+        settings: clips, penalty and correction; the average is in the tokens' weights.
+
+    Raises:
+        ValueError: when the settings need log-probs that are not there.
+    """
+    difference = log_probs - tokens.old_log_probs
+    ratio = difference.exp()
+    gain = clipped_surrogate(ratio, tokens.advantages, settings.clip_low, settings.clip_high)
+    figures: dict[str, Tensor] = {}
+    if settings.importance_cap is not None:
+        correction = truncated_importance(
+            tokens.old_log_probs,
+            _needed(tokens.rollout_log_probs, "importance_cap", "rollout_log_probs"),
+            settings.importance_cap,
+        )
+        gain = correction * gain
+        figures["importance"] = correction
+        figures["importance_capped"] = (correction >= settings.importance_cap).float()
+    if settings.kl_weight > 0:
+        reference = _needed(tokens.reference_log_probs, "kl_weight", "reference_log_probs")
+        kl = kl_estimate(log_probs, reference, settings.kl_estimator)
+        figures["reference_kl"] = kl.detach()
+        gain = gain - settings.kl_weight * (ratio * kl if settings.kl_by_ratio else kl)
+    with torch.no_grad():
+        out_of_range = (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
+        figures["clip_share"] = out_of_range.float()
+        figures["kl"] = ratio - 1 - difference
+    means = {name: float(each.mean()) if len(each) else 0.0 for name, each in figures.items()}
+    return PolicyLoss(-(tokens.weights * gain).sum(), means)
 
 
 def clipped_surrogate(
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
-    rollout: Tensor,
-    rollouts: int,
-    clip_low: float = 0.2,
-    clip_high: float = 0.2,
-) -> PolicyLoss:
-    """−mean over rollouts of the mean over their tokens of min(ρA, clip(ρ)A).
+    ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float
+) -> Tensor:
+    """min(ρA, clip(ρ, 1 − ε_low, 1 + ε_high) A) of each token.
 
-    ρ = π/π_old per token (PPO's surrogate as in IGPO, arXiv 2510.14967).
+    PPO (arXiv 1707.06347, eq. 7); two clips as in DAPO (arXiv 2503.14476, "clip-higher").
+    """
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    return torch.minimum(ratio * advantages, clipped * advantages)
+
+
+def truncated_importance(old: Tensor, rollout: Tensor, cap: float) -> Tensor:
+    """min(π_old/π_rollout, C) of each token, from log-probs, without gradient.
+
+    Truncated importance weights (V-trace, arXiv 1802.01561, ρ̄), here between the policy
+    that the ratio starts from and the one that sampled, as in decoupled PPO (arXiv
+    2110.00641); on tokens of another engine: Yao et al., "Your efficient RL framework
+    secretly brings you off-policy RL training" (2025).
+    """
+    return (old - rollout).detach().exp().clamp(max=cap)
+
+
+def token_weights(tokens: Sequence[int], settings: LossSettings) -> Tensor:
+    """The weight in an update's loss of every token of each rollout.
+
+    ``rollout_mean``: 1 / (G n_i), the objective of IGPO (arXiv 2510.14967) and GRPO (arXiv
+    2402.03300, eq. 3).  ``token_mean``: 1 / Σ n_i (DAPO, arXiv 2503.14476, "token-level
+    policy gradient loss").  ``constant``: 1 / (G N) with a constant N, so that a long
+    rollout's token counts as much as a short one's (Dr. GRPO, arXiv 2503.20783).
 
     Args:
-        log_probs: new log-probs, ``(tokens,)``, with gradient.
-        old_log_probs: log-probs at sampling time, ``(tokens,)``; both raw (temperature 1).
-        advantages: ``(tokens,)``.
-        rollout: int64 ``(tokens,)``, which rollout each token belongs to, 0 … rollouts − 1.
-        rollouts: number of rollouts to average over; those without tokens count as 0.
-        clip_low: ρ is clipped from below at 1 − clip_low.
-        clip_high: and from above at 1 + clip_high.
+        tokens: agent tokens n_i of each of the update's G rollouts, all micro-batches'.
+        settings: the aggregation.
+
+    Returns:
+        float32 ``(rollouts,)``.
     """
-    difference = log_probs - old_log_probs
-    ratio = difference.exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    per_token = torch.minimum(ratio * advantages, clipped * advantages)
-    counts = torch.bincount(rollout, minlength=rollouts).clamp(min=1)
-    loss = -(per_token / counts[rollout]).sum() / rollouts
-    with torch.no_grad():
-        out_of_range = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
-        clip_share = float(out_of_range.float().mean()) if len(ratio) else 0.0
-        kl = float((ratio - 1 - difference).mean()) if len(ratio) else 0.0
-    return PolicyLoss(loss, clip_share, kl)
+    counts = torch.tensor(list(tokens), dtype=torch.float32)
+    if settings.aggregation == "token_mean":
+        return torch.ones_like(counts) / counts.sum().clamp(min=1)
+    mean = torch.ones_like(counts) / max(len(counts), 1)
+    if settings.aggregation == "constant":
+        return mean / float(settings.constant_tokens or 1)
+    return mean / counts.clamp(min=1)
+
+
+def _needed(log_probs: Tensor | None, setting: str, name: str) -> Tensor:
+    if log_probs is None:
+        raise ValueError(f"{setting} needs {name}")
+    return log_probs

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -29,12 +29,15 @@ from drv_env.task_order import TaskOrder
 from drv_env.tasks import Task
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
-from trainers.advantages import IGPO, Credit, turn_advantages, turn_values
-from trainers.information_gain import GainSettings, with_gains
+from trainers.advantages import IGPO, Advantages, Credit, advantages_of
+from trainers.information_gain import GainSettings, ModelScores, score_with_model, with_gains
+from trainers.learnt import LearntRollout, agent_tokens, learnt_rollouts
 from trainers.log_probs import token_log_probs
-from trainers.losses import PolicyLoss, clipped_surrogate
+from trainers.loss_settings import LossSettings
+from trainers.losses import PolicyLoss, policy_loss, token_weights
+from trainers.other_log_probs import frozen_copy
 from trainers.rollouts import RolloutWay, check_way, rollouts_of
-from trainers.rows import Row, by_tokens, pad_rows
+from trainers.rows import by_tokens, pad_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class RLConfig:
         credit: how rewards become advantages; :data:`~trainers.advantages.IGPO` or
             :data:`~trainers.advantages.GRPO`, or a setting between them.
         gain: how information gain is scored, where ``credit`` uses it.
+        gain_by: who scores it: the ``model`` being trained, in one pass a trajectory that
+            also gives the log-probs before the update, or the ``engine``, probe by probe.
         steps: rollout batches.
         tasks_per_step: questions a step.
         group_size: rollouts a question, at least 2: statistics are within the group.
@@ -52,8 +57,10 @@ class RLConfig:
         microbatch_tokens: padded tokens of one forward pass; an update sums over as many
             passes as it takes, and its result does not depend on it.
         learning_rate: AdamW's, constant.
-        clip_low: lower clip of the ratio.
-        clip_high: upper clip of the ratio.
+        loss: clips, averages, the KL penalty and importance correction.
+        drop_silent: what is left out of the updates for having no advantage on any turn:
+            ``rollouts``, only whole ``groups``, or ``none``.  What is left out is in no
+            average, and has no KL penalty.
         max_grad_norm: gradients are clipped to this norm.
         sampling: how turns are sampled; temperature 1, for log-probs are compared raw.
         rollouts: ``vector`` (lock-step) or ``async`` (each episode at its own pace); both
@@ -61,7 +68,8 @@ class RLConfig:
         rollout: limits, deadlines and retries of the rollouts; its ``group_size`` is this
             one's, its ``seed`` None leaves the sampling to the engine.
         max_staleness: updates that may lie between sampling and training: 1 plays the next
-            step's rollouts while this step is trained on.  Needs ``async``.
+            step's rollouts while this step is trained on.  Needs ``async``;
+            ``loss.importance_cap`` corrects for it.
         seed: decides the order of tasks and of minibatches.
 
     Raises:
@@ -70,14 +78,15 @@ class RLConfig:
 
     credit: Credit = IGPO
     gain: GainSettings = field(default_factory=GainSettings)
+    gain_by: Literal["model", "engine"] = "model"
     steps: int = 40
     tasks_per_step: int = 8
     group_size: int = 8
     minibatches: int = 2
     microbatch_tokens: int = 8192
     learning_rate: float = 5e-4
-    clip_low: float = 0.2
-    clip_high: float = 0.2
+    loss: LossSettings = field(default_factory=LossSettings)
+    drop_silent: Literal["rollouts", "groups", "none"] = "rollouts"
     max_grad_norm: float = 1.0
     sampling: Sampling
     rollouts: RolloutWay = "vector"
@@ -93,6 +102,12 @@ class RLConfig:
             raise SettingError(
                 f"group_size must be at least 2 (rewards are compared within a group), "
                 f"got {self.group_size}"
+            )
+        if self.gain_by not in ("model", "engine"):
+            raise SettingError(f"gain_by may be model or engine, got {self.gain_by!r}")
+        if self.drop_silent not in ("rollouts", "groups", "none"):
+            raise SettingError(
+                f"drop_silent may be rollouts, groups or none, got {self.drop_silent!r}"
             )
         plain = Sampling(self.sampling.max_tokens)
         for name in ("temperature", "top_p", "top_k", "presence_penalty"):
@@ -122,6 +137,7 @@ def train_rl(
     tasks: Sequence[Task],
     config: RLConfig,
     on_step: Callable[[RLStep], None] = lambda step: None,
+    reference: nn.Module | None = None,
 ) -> list[RLStep]:
     """Train ``model`` in place.
 
@@ -134,6 +150,7 @@ def train_rl(
         tasks: questions to draw from.
         config: the settings.
         on_step: told of every step.
+        reference: what the KL penalty holds the policy to; None is the model as it comes.
 
     Returns:
         Every step, without its trajectories.
@@ -142,6 +159,8 @@ def train_rl(
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
     )
+    if config.loss.kl_weight > 0 and reference is None:
+        reference = frozen_copy(model)
     order = TaskOrder(tasks, config.seed)
     steps = (
         (step, [next(order) for _ in range(config.tasks_per_step)])
@@ -167,7 +186,11 @@ def train_rl(
             clock.lap("rollout")
 
             # ---- rewards: information gain of every visit -----------------------------
-            if config.credit.information_gain:
+            scores: ModelScores | None = None
+            if config.credit.information_gain and config.gain_by == "model":
+                scores = score_with_model(trajectories, model, template, config.gain)
+                trajectories = scores.trajectories
+            elif config.credit.information_gain:
                 trajectories = with_gains(trajectories, engine, template, config.gain)
             clock.lap("information_gain")
 
@@ -179,11 +202,27 @@ def train_rl(
                     f"{trajectories[-1].error}"
                 )
             kept = [trajectories[index] for index in whole]
-            values = [turn_values(item.rewards, config.credit) for item in kept]
-            advantages = turn_advantages(values, [groups[index] for index in whole], config.credit)
+            own = [groups[index] for index in whole]
+            advantages = advantages_of(
+                [item.rewards for item in kept],
+                own,
+                config.credit,
+                [[turn.tool for turn in item.turns] for item in kept],
+                config.gain.tools,
+            )
 
             # ---- update: clipped surrogate on the agent's tokens ----------------------
-            update = _update(model, optimiser, kept, advantages.per_turn, config, rng)
+            learnt = _learnt(advantages, own, config)
+            batch = learnt_rollouts(
+                [kept[index] for index in learnt],
+                [advantages.per_turn[index] for index in learnt],
+                model,
+                reference,
+                config.loss,
+                config.microbatch_tokens,
+                None if scores is None else scores.of([whole[index] for index in learnt]),
+            )
+            update = _update(model, optimiser, batch, config, rng)
             clock.lap("update")
             background.run(engine.update_weights(model))
             rollouts.updated()
@@ -194,6 +233,7 @@ def train_rl(
                 **update,
                 "ig_scale": advantages.ig_scale,
                 "silent_groups": len(advantages.silent_groups) / len(chosen),
+                "dropped_rollouts": float(len(kept) - len(learnt)),
                 "staleness": _staleness(kept, engine.weight_version - 1),
                 **{f"seconds_{name}": seconds for name, seconds in clock.laps.items()},
             }
@@ -203,20 +243,24 @@ def train_rl(
     return done
 
 
+def _learnt(advantages: Advantages, groups: Sequence[int], config: RLConfig) -> list[int]:
+    """The rollouts to update on, less those without a signal as far as they are dropped."""
+    dropped = {
+        "rollouts": advantages.silent.tolist(),
+        "groups": [group in advantages.silent_groups for group in groups],
+        "none": [False] * len(groups),
+    }[config.drop_silent]
+    return [index for index, drop in enumerate(dropped) if not drop]
+
+
 def _update(
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
-    trajectories: Sequence[Trajectory],
-    advantages: Sequence[np.ndarray],
+    rollouts: Sequence[LearntRollout],
     config: RLConfig,
     rng: np.random.Generator,
 ) -> dict[str, float]:
-    """One pass over the rollouts in minibatches; rollouts without signal are left out."""
-    rollouts = [
-        _Rollout.of(trajectory, per_turn)
-        for trajectory, per_turn in zip(trajectories, advantages, strict=True)
-        if np.any(np.abs(per_turn) > 1e-12)
-    ]
+    """One pass over the rollouts in minibatches; figures are means over their tokens."""
     if not rollouts:
         return {"loss": 0.0, "kl": 0.0, "clip_share": 0.0, "entropy": 0.0, "grad_norm": 0.0}
     device = next(model.parameters()).device
@@ -225,19 +269,17 @@ def _update(
     model.train()
     for part in parts:
         batch = [rollouts[index] for index in part]
-        tokens = sum(len(item.old_log_probs) for item in batch)
+        counts = [item.tokens for item in batch]
+        weights = token_weights(counts, config.loss)
         optimiser.zero_grad(set_to_none=True)
         for micro in by_tokens([len(item.row) for item in batch], config.microbatch_tokens):
             chosen = [batch[index] for index in micro]
-            loss, entropies = _loss(model, chosen, len(batch), config, device)
+            loss, entropies = _loss(model, chosen, weights[micro], config.loss, device)
             loss.loss.backward()  # type: ignore[no-untyped-call]
-            share = len(entropies) / tokens / len(parts)
-            measured = {
-                "loss": float(loss.loss.detach()) / len(parts),
-                "kl": loss.kl * share,
-                "clip_share": loss.clip_share * share,
-                "entropy": float(entropies.mean()) * share,
-            }
+            share = len(entropies) / sum(counts) / len(parts)
+            measured = {"loss": float(loss.loss.detach()) / len(parts)}
+            for name, value in {**loss.figures, "entropy": float(entropies.mean())}.items():
+                measured[name] = value * share
             for name, value in measured.items():
                 sums[name] = sums.get(name, 0.0) + value
         norm = nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
@@ -249,56 +291,15 @@ def _update(
 
 def _loss(
     model: nn.Module,
-    chosen: Sequence[_Rollout],
-    rollouts: int,
-    config: RLConfig,
+    chosen: Sequence[LearntRollout],
+    weights: torch.Tensor,
+    settings: LossSettings,
     device: torch.device,
 ) -> tuple[PolicyLoss, torch.Tensor]:
-    """The share of ``chosen`` in the loss of a minibatch of so many ``rollouts``."""
+    """The share of ``chosen`` in the loss of an update; ``weights`` are theirs."""
     ids, mask = pad_rows([item.row for item in chosen], device)
     log_probs, entropies = token_log_probs(model, ids, mask)
-    counts = torch.tensor([len(item.old_log_probs) for item in chosen], device=device)
-    loss = clipped_surrogate(
-        log_probs,
-        torch.from_numpy(np.concatenate([item.old_log_probs for item in chosen])).to(device),
-        torch.from_numpy(np.concatenate([item.advantages for item in chosen])).to(device),
-        torch.repeat_interleave(torch.arange(len(chosen), device=device), counts),
-        rollouts,
-        config.clip_low,
-        config.clip_high,
-    )
-    return loss, entropies
-
-
-@dataclass(frozen=True, slots=True)
-class _Rollout:
-    """A trajectory's tokens, with an old log-prob and an advantage for each of the agent's."""
-
-    row: Row
-    old_log_probs: np.ndarray
-    advantages: np.ndarray
-
-    @classmethod
-    def of(cls, trajectory: Trajectory, per_turn: np.ndarray) -> _Rollout:
-        transcript = trajectory.transcript
-        if transcript is None or transcript.turns != len(per_turn):
-            raise ValueError("a rollout to train on needs the transcript of all its turns")
-        if transcript.reencoded:
-            raise SettingError(
-                "this transcript was encoded again from text, so its ids are not what was sampled; "
-                "roll out with an engine that gives token ids"
-            )
-        log_probs = []
-        for turn, sampled in enumerate(transcript.log_probs, start=1):
-            if sampled is None:
-                raise ValueError(f"turn {turn} has no log-probs; only sampled turns can be trained")
-            log_probs.append(sampled)
-        spread = [
-            np.full(len(sampled), advantage, dtype=np.float32)
-            for sampled, advantage in zip(log_probs, per_turn, strict=True)
-        ]
-        row = Row(transcript.ids, transcript.mask())
-        return cls(row, np.concatenate(log_probs), np.concatenate(spread))
+    return policy_loss(log_probs, agent_tokens(chosen, weights, device), settings), entropies
 
 
 def _metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:

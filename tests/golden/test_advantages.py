@@ -23,3 +23,6 @@ def test_advantages_equal_the_reference(golden):
                 advantages, episode["advantage_per_turn"], atol=2e-5, rtol=2e-5
             )
     assert {case["mode"] for case in cases} == {"joint", "separate", "scaled_separate", "raw_ig"}
+    assert {case["std_norm"] for case in cases} == {True, False}
+    assert len({case["ig_weight"] for case in cases}) > 1
+    assert len({case["adaptive_gamma_min_weight"] for case in cases}) > 1

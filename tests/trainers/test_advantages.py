@@ -5,43 +5,29 @@ import math
 import numpy as np
 import pytest
 
-from drv_env import SettingError, TurnReward
-from trainers.advantages import GRPO, IGPO, Credit, ig_scale, turn_advantages, turn_values
+from drv_env import TurnReward
+from trainers.advantages import (
+    DR_GRPO,
+    GRPO,
+    IGPO,
+    RLOO,
+    Credit,
+    advantages_of,
+    ig_scale,
+    token_advantages,
+    turn_advantages,
+    turn_values,
+)
+
+PLAIN = {"normalisation": "separate", "std_norm": False}
+"""Only centred, so that sums can be done in the head."""
 
 
 def reward(gain=None, outcome=None, well_formed=True) -> TurnReward:
     return TurnReward(gain, well_formed, outcome)
 
 
-def test_a_malformed_turn_is_penalised_even_without_a_gain():
-    rewards = [reward(), reward(2.0), reward(well_formed=False), reward(outcome=1.0)]
-    assert turn_values(rewards, IGPO) == [None, 2.0, -1.0, 1.0]
-
-
-def test_a_malformed_gain_and_a_malformed_last_turn_are_replaced():
-    rewards = [reward(2.0, well_formed=False), reward(outcome=1.0, well_formed=False)]
-    assert turn_values(rewards, IGPO) == [-1.0, -1.0]
-    assert turn_values(rewards, Credit(format_penalty=None)) == [2.0, 1.0]
-
-
-def test_a_gain_of_zero_is_a_value_and_none_is_not():
-    assert turn_values([reward(0.0), reward(None), reward(outcome=0.0)], IGPO) == [0.0, None, 0.0]
-
-
-def test_grpo_uses_the_outcome_alone():
-    rewards = [reward(5.0), reward(outcome=1.0)]
-    assert turn_values(rewards, GRPO) == [None, 1.0]
-
-
-def test_grpo_penalises_too_when_it_is_switched_on():
-    credit = Credit(information_gain=False, format_penalty=0.5)
-    rewards = [reward(5.0, well_formed=False), reward(outcome=1.0)]
-    assert turn_values(rewards, credit) == [-0.5, 1.0]
-
-
-def test_a_broken_rollout_has_no_advantages():
-    with pytest.raises(ValueError, match="broken"):
-        turn_values([reward(1.0), reward()], IGPO)
+# ---- the order -----------------------------------------------------------------------------
 
 
 def test_the_penalty_comes_before_the_statistics():
@@ -55,20 +41,12 @@ def test_the_penalty_comes_before_the_statistics():
     assert found[1][0] == pytest.approx(-1.0, abs=1e-5)
 
 
-def test_grpo_gives_every_turn_the_normalised_outcome():
-    found = turn_advantages([[None, None, 1.0], [None, 0.0]], ["a", "a"], GRPO)
-    np.testing.assert_allclose(found.per_turn[0], [1.0, 1.0, 1.0], atol=1e-5)
-    np.testing.assert_allclose(found.per_turn[1], [-1.0, -1.0], atol=1e-5)
-
-
-def test_an_unrewarded_turn_shares_the_next_return_and_gamma_counts_rewarded_turns():
-    credit = Credit(normalisation="separate", std_norm=False, gamma=0.5)
-    values = [[None, 3.0, None, None, 1.0], [1.0, 0.0]]
-    found = turn_advantages(values, [0, 0], credit).per_turn[0]
-    # gains 3, 1 about their mean 2; outcomes 1, 0 about 0.5
-    last = 0.5
-    first = 1.0 + 0.5 * last
-    np.testing.assert_allclose(found, [first, first, last, last, last])
+def test_a_malformed_answer_counts_as_an_outcome_of_minus_lambda():
+    credit = Credit(information_gain=False, format_penalty=2.0, std_norm=False)
+    rewards = [[reward(outcome=1.0)], [reward(outcome=1.0, well_formed=False)]]
+    found = advantages_of(rewards, [0, 0], credit).per_turn
+    # outcomes 1 and −2 about −0.5
+    assert [array.tolist() for array in found] == [[1.5], [-1.5]]
 
 
 def test_the_scale_brings_gains_to_the_size_of_outcomes():
@@ -86,22 +64,206 @@ def test_the_scale_is_over_the_whole_batch_not_the_group():
     assert alone.ig_scale == pytest.approx(1.0, abs=1e-4)
 
 
+def test_groups_need_not_stand_together():
+    values = [[1.0, 1.0], [4.0, 0.0], [0.0, 0.0], [2.0, 1.0]]
+    mixed = turn_advantages(values, ["a", "b", "a", "b"], IGPO)
+    sorted_ = turn_advantages([values[i] for i in (0, 2, 1, 3)], ["a", "a", "b", "b"], IGPO)
+    for index, place in enumerate((0, 2, 1, 3)):
+        np.testing.assert_allclose(mixed.per_turn[place], sorted_.per_turn[index])
+
+
+# ---- who shares in a reward ------------------------------------------------------------------
+
+
+def test_an_unrewarded_turn_shares_the_next_return_and_gamma_counts_rewarded_turns():
+    credit = Credit(**PLAIN, gamma=0.5)
+    values = [[None, 3.0, None, None, 1.0], [1.0, 0.0]]
+    found = turn_advantages(values, [0, 0], credit).per_turn[0]
+    # gains 3, 1 about their mean 2; outcomes 1, 0 about 0.5
+    last = 0.5
+    first = 1.0 + 0.5 * last
+    np.testing.assert_allclose(found, [first, first, last, last, last])
+
+
+def test_by_turn_copies_count_in_the_statistics_and_gamma_counts_turns():
+    credit = Credit(**PLAIN, gamma=0.5, assignment="turn")
+    rewards = [
+        [reward(), reward(4.0), reward(), reward(), reward(outcome=1.0)],
+        [reward(1.0), reward(outcome=0.0)],
+    ]
+    tools = [["search", "visit", "search", None, None], ["visit", None]]
+    found = advantages_of(rewards, [0, 0], credit, tools).per_turn
+    # gains 4 (copied), 4 and 1 about their mean 3; two turns with 0; outcomes about 0.5
+    r = [1.0, 1.0, 0.0, 0.0, 0.5]
+    expected = [sum(0.5 ** (k - t) * r[k] for k in range(t, 5)) for t in range(5)]
+    assert expected == [1.53125, 1.0625, 0.125, 0.25, 0.5]
+    np.testing.assert_allclose(found[0], expected)
+    np.testing.assert_allclose(found[1], [-2.0 + 0.5 * -0.5, -0.5])
+
+
+def test_by_turn_an_adaptive_discount_counts_turns():
+    credit = Credit(**PLAIN, adaptive_gamma_min_weight=0.25, assignment="turn")
+    found = turn_advantages([[None, 1.0], [0.0]], [0, 0], credit).per_turn[0]
+    # two turns: γ = 0.25^(1/2)
+    np.testing.assert_allclose(found, [0.5 * 0.5, 0.5])
+
+
+def test_raw_gains_have_the_outcome_added_and_no_discount():
+    credit = Credit(normalisation="raw_ig", std_norm=False, gamma=0.5)
+    values = [[None, 3.0, None, 1.0], [1.0, 0.0]]
+    found = turn_advantages(values, [0, 0], credit).per_turn
+    np.testing.assert_allclose(found[0], [3.5, 3.5, 0.5, 0.5])
+    by_turn = Credit(normalisation="raw_ig", std_norm=False, assignment="turn")
+    # without a gain of its own a turn has the outcome alone
+    np.testing.assert_allclose(
+        turn_advantages(values, [0, 0], by_turn).per_turn[0], [0.5, 3.5, 0.5, 0.5]
+    )
+
+
+# ---- a penalty alone -------------------------------------------------------------------------
+
+MALFORMED = [
+    [reward(), reward(well_formed=False), reward(3.0), reward(outcome=1.0)],
+    [reward(1.0), reward(outcome=0.0)],
+]
+"""Gains −1, 3 and 1 about their mean 1; outcomes 1 and 0 about 0.5."""
+
+
+def test_by_default_the_turns_before_a_malformed_one_inherit_its_penalty():
+    found = advantages_of(MALFORMED, [0, 0], Credit(**PLAIN, gamma=0.5)).per_turn[0]
+    visit = 2.0 + 0.5 * 0.5
+    penalty = -2.0 + 0.5 * visit
+    np.testing.assert_allclose(found, [penalty, penalty, visit, 0.5])
+
+
+def test_a_penalty_alone_is_in_no_other_turns_return():
+    credit = Credit(**PLAIN, gamma=0.5, penalty_alone=True)
+    found = advantages_of(MALFORMED, [0, 0], credit).per_turn[0]
+    visit = 2.0 + 0.5 * 0.5
+    # the turn before shares the visit's return, as it would without the malformed one
+    np.testing.assert_allclose(found, [visit, -2.0 + 0.5 * visit, visit, 0.5])
+
+
+def test_by_turn_a_penalty_alone_leaves_its_turn_empty_for_those_before():
+    credit = Credit(**PLAIN, gamma=0.5, penalty_alone=True, assignment="turn")
+    tools = [["other", "search", "visit", None], ["visit", None]]
+    found = advantages_of(MALFORMED, [0, 0], credit, tools).per_turn[0]
+    visit = 2.0 + 0.5 * 0.5
+    np.testing.assert_allclose(found, [0.25 * visit, -2.0 + 0.5 * visit, visit, 0.5])
+
+
+def test_a_malformed_answer_alone_leaves_the_turns_before_it_without_an_outcome():
+    credit = Credit(information_gain=False, std_norm=False, gamma=0.5, penalty_alone=True)
+    rewards = [[reward(), reward(outcome=1.0, well_formed=False)], [reward(), reward(outcome=1.0)]]
+    found = advantages_of(rewards, [0, 0], credit).per_turn
+    np.testing.assert_allclose(found[0], [0.0, -1.0])
+    np.testing.assert_allclose(found[1], [1.0, 1.0])
+
+
+def test_a_raw_penalty_alone_is_added_to_no_other_turn():
+    credit = Credit(normalisation="raw_ig", std_norm=False, penalty_alone=True)
+    found = advantages_of(MALFORMED, [0, 0], credit).per_turn[0]
+    np.testing.assert_allclose(found, [3.5, -0.5, 3.5, 0.5])
+
+
+def test_a_penalty_alone_must_be_known():
+    with pytest.raises(ValueError, match="penalties"):
+        turn_advantages([[1.0]], [0], Credit(penalty_alone=True))
+
+
+# ---- GRPO and its kin -------------------------------------------------------------------------
+
+
+def test_grpo_gives_every_turn_the_normalised_outcome():
+    found = turn_advantages([[None, None, 1.0], [None, 0.0]], ["a", "a"], GRPO)
+    np.testing.assert_allclose(found.per_turn[0], [1.0, 1.0, 1.0], atol=1e-5)
+    np.testing.assert_allclose(found.per_turn[1], [-1.0, -1.0], atol=1e-5)
+
+
+def test_grpo_divides_by_the_population_deviation():
+    found = turn_advantages([[1.0], [0.0], [0.0], [0.0]], [0] * 4, GRPO).per_turn
+    deviation = math.sqrt(3) / 4
+    assert found[0][0] == pytest.approx(0.75 / deviation, abs=1e-5)
+    assert found[1][0] == pytest.approx(-0.25 / deviation, abs=1e-5)
+
+
+def test_dr_grpo_only_centres():
+    found = turn_advantages([[None, 1.0], [0.0], [0.0], [0.0]], [0] * 4, DR_GRPO).per_turn
+    np.testing.assert_allclose(np.concatenate(found), [0.75, 0.75, -0.25, -0.25, -0.25])
+
+
+def test_leave_one_out_takes_the_others_mean():
+    found = turn_advantages([[None, 1.0], [0.5], [0.0]], [0] * 3, RLOO).per_turn
+    np.testing.assert_allclose(np.concatenate(found), [0.75, 0.75, 0.0, -0.75])
+
+
+def test_leave_one_out_leaves_out_the_whole_rollouts_gains():
+    credit = Credit(**PLAIN, gamma=1.0, baseline="leave_one_out")
+    values = [[4.0, 2.0, 0.0], [1.0, 0.0], [3.0, 0.0]]
+    found = turn_advantages(values, [0] * 3, credit).per_turn
+    np.testing.assert_allclose(found[0], [(4 - 2) + (2 - 2), 2 - 2, 0.0])
+    np.testing.assert_allclose(found[1][0], 1 - 3)
+    np.testing.assert_allclose(found[2][0], 3 - 7 / 3)
+
+
+def test_leave_one_out_of_nothing_else_is_nothing():
+    credit = Credit(**PLAIN, baseline="leave_one_out")
+    assert turn_advantages([[2.0, 1.0]], [0], credit).per_turn[0].tolist() == [0.0, 0.0]
+
+
+# ---- what is left out -------------------------------------------------------------------------
+
+
+def test_a_broken_rollout_has_no_advantages():
+    with pytest.raises(ValueError, match="broken"):
+        advantages_of([[reward(1.0), reward()]], [0], IGPO)
+
+
 def test_groups_without_signal_are_named():
     found = turn_advantages([[None, 1.0], [None, 1.0], [1.0], [0.0]], ["x", "x", "y", "y"], GRPO)
     assert found.silent_groups == ("x",)
+    assert found.silent.tolist() == [True, True, False, False]
+
+
+def test_a_rollout_may_be_silent_in_a_group_that_is_not():
+    found = turn_advantages([[0.5], [1.0], [0.0]], [0, 0, 0], DR_GRPO)
+    assert found.silent_groups == ()
+    assert found.silent.tolist() == [True, False, False]
+
+
+def test_a_batch_of_nothing_has_no_advantages():
+    found = turn_advantages([], [], IGPO)
+    assert (found.per_turn, found.silent_groups) == ([], ())
 
 
 @pytest.mark.parametrize(
-    "setting",
+    ("values", "groups", "problem"),
     [
-        {"gamma": 0.0},
-        {"gamma": 1.5},
-        {"normalisation": "other"},
-        {"format_penalty": -1.0},
-        {"adaptive_gamma_min_weight": 2.0},
-        {"gamma": math.nan},
+        ([[1.0, None]], [0], "last turn"),
+        ([[]], [0], "last turn"),
+        ([[1.0]], [0, 0], "groups"),
+        ([[math.nan, 1.0]], [0], "finite"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(setting):
-    with pytest.raises(SettingError):
-        Credit(**setting)
+def test_values_that_cannot_be_are_refused(values, groups, problem):
+    with pytest.raises(ValueError, match=problem):
+        turn_advantages(values, groups, IGPO)
+
+
+# ---- turns to tokens --------------------------------------------------------------------------
+
+
+def test_every_agent_token_has_its_turns_advantage_and_no_other_has_any():
+    found = token_advantages(np.array([2.0, -1.0]), [(3, 5), (8, 9)], 10)
+    assert found.dtype == np.float32
+    assert found.tolist() == [0, 0, 0, 2, 2, 0, 0, 0, -1, 0]
+
+
+def test_an_empty_turn_has_no_token():
+    assert token_advantages(np.array([2.0, -1.0]), [(1, 1), (1, 2)], 2).tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("spans", [[(0, 1)], [(0, 2), (1, 3)], [(0, 1), (2, 5)]])
+def test_spans_that_do_not_fit_are_refused(spans):
+    with pytest.raises(ValueError, match="spans"):
+        token_advantages(np.zeros(2), spans, 4)

@@ -3,20 +3,23 @@
 import copy
 import dataclasses
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
 from agents.engines.base import Sampling
 from agents.engines.transformers import TransformersEngine
-from agents.vector_rollout import rollout_vector
-from drv_env import InformationGainReward, SettingError, background
+from agents.vector_rollout import rollout_agents, rollout_vector
+from drv_env import ENV_ID, FormatPenalty, InformationGainReward, SettingError, background
 from drv_env.env import DeepResearchEnv
+from drv_env.errors import EngineError
 from replay.probe import answer_probe
 from replay.sft_rows import transcribe
 from replay.transcript import Transcript
-from trainers.advantages import GRPO
+from trainers.advantages import GRPO, IGPO, advantages_of, turn_values
 from trainers.information_gain import GainSettings, with_gains
+from trainers.loss_settings import LossSettings
 from trainers.rl import RLConfig, train_rl
 from trainers.rows import Row
 from trainers.sft import SFTConfig, train_sft
@@ -89,6 +92,51 @@ def test_trainer_and_wrapper_give_the_same_gains(tiny_game, engine):
             assert found == pytest.approx(expected.information_gain, abs=1e-5)
             assert reward == pytest.approx(expected.information_gain, abs=1e-5)
     assert compared >= 6
+
+
+class Careless:
+    """Plays recorded turns, and says something behind the calls of some of them."""
+
+    def __init__(self, texts, spoilt):
+        self._texts = iter(
+            text + " Now." if index in spoilt else text for index, text in enumerate(texts)
+        )
+
+    def act(self, observation: str) -> str:
+        return next(self._texts)
+
+
+def test_trainer_and_wrappers_give_the_same_penalties(tiny_game, engine):
+    """Turns with something behind the call: searches, visits and answers, each once or more."""
+    game = tiny_game.envs.unwrapped.game
+    rules = dataclasses.replace(game.rules, max_context=None)
+    envs = gymnasium.make_vec(
+        ENV_ID, num_envs=1, tasks=tiny_game.tasks, tools=game.tools, rules=rules
+    )
+    scorer = EngineScorer(engine, tiny_game.template)
+    env = FormatPenalty(
+        InformationGainReward(DeepResearchEnv(game.tasks, game.tools, rules=rules), scorer), 0.5
+    )
+    credit = dataclasses.replace(IGPO, format_penalty=0.5)
+    penalised = set()
+    for index, trajectory in enumerate(tiny_game.expert[:8]):
+        texts = [turn.text for turn in trajectory.turns]
+        spoilt = {index % len(texts), len(texts) - 1 - index % 2}
+        (played,) = rollout_agents(
+            envs, lambda task, of=(texts, spoilt): Careless(*of), [trajectory.task]
+        )
+        transcript = transcribe(played, tiny_game.template)
+        (scored,) = with_gains(
+            [dataclasses.replace(played, transcript=transcript)], engine, tiny_game.template
+        )
+        env.reset(options={"task": trajectory.task})
+        for turn, value in zip(scored.turns, turn_values(scored.rewards, credit), strict=True):
+            _, reward, _, _, info = env.step(turn.text)
+            assert reward == pytest.approx(0.0 if value is None else value, abs=1e-5)
+            assert info["penalised"] == (not turn.well_formed)
+            if info["penalised"]:
+                penalised.add(turn.action)
+    assert penalised >= {"search", "visit", "answer"}
 
 
 def test_old_log_probs_are_those_of_the_trainer(tiny_game, engine, cloned):
@@ -172,11 +220,106 @@ def test_a_run_is_fixed_by_its_seed(tiny_game, cloned):
     torch.testing.assert_close(results[0], results[1], atol=0, rtol=0)
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        LossSettings(aggregation="token_mean", kl_weight=0.1, importance_cap=2.0),
+        LossSettings(aggregation="constant", constant_tokens=120, kl_estimator="k2", kl_weight=0.1),
+    ],
+)
+def test_every_kind_of_loss_trains(tiny_game, cloned, engine, loss):
+    config = RLConfig(
+        credit=dataclasses.replace(IGPO, assignment="turn", penalty_alone=True),
+        loss=loss,
+        drop_silent="none",
+        steps=2,
+        tasks_per_step=2,
+        group_size=4,
+        minibatches=1,
+        sampling=sampling(tiny_game),
+    )
+    model = copy.deepcopy(cloned)
+    steps = train_rl(model, engine, tiny_game.envs, tiny_game.template, tiny_game.tasks, config)
+    assert all(np.isfinite(value) for step in steps for value in step.metrics.values())
+    # before the first update the model is its own reference
+    assert steps[0].metrics["reference_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert steps[1].metrics["reference_kl"] > 1e-6
+    assert all(step.metrics["dropped_rollouts"] == 0 for step in steps)
+    if loss.importance_cap is not None:
+        assert steps[0].metrics["importance"] == pytest.approx(1.0, abs=1e-3)
+        assert steps[0].metrics["importance_capped"] == 0.0
+
+
+class Losing:
+    """An engine that is lost to every seventh request."""
+
+    def __init__(self, engine):
+        self._engine, self._requests = engine, 0
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    async def generate(self, ids, sampling, **more):
+        self._requests += 1
+        if self._requests % 7 == 0:
+            raise EngineError("lost")
+        return await self._engine.generate(ids, sampling, **more)
+
+
+def test_broken_episodes_are_in_no_statistic(tiny_game, cloned, engine):
+    config = RLConfig(steps=1, tasks_per_step=4, group_size=4, sampling=sampling(tiny_game))
+    seen = []
+    train_rl(
+        copy.deepcopy(cloned),
+        Losing(engine),
+        tiny_game.envs,
+        tiny_game.template,
+        tiny_game.tasks,
+        config,
+        seen.append,
+    )
+    (step,) = seen
+    whole = [(index // 4, item) for index, item in enumerate(step.trajectories) if not item.broken]
+    assert 0 < len(whole) < 16
+    expected = advantages_of(
+        [item.rewards for _, item in whole], [group for group, _ in whole], config.credit
+    )
+    assert step.metrics["ig_scale"] == expected.ig_scale
+    assert step.metrics["silent_groups"] == len(expected.silent_groups) / 4
+    assert step.metrics["dropped_rollouts"] == expected.silent.sum()
+    assert step.metrics["broken"] == 16 - len(whole)
+
+
+@pytest.mark.parametrize("drop", ["rollouts", "groups", "none"])
+def test_what_has_no_signal_is_dropped_or_kept(tiny_game, cloned, engine, drop):
+    config = RLConfig(
+        steps=1, tasks_per_step=4, group_size=4, drop_silent=drop, sampling=sampling(tiny_game)
+    )
+    seen = []
+    train_rl(
+        copy.deepcopy(cloned),
+        engine,
+        tiny_game.envs,
+        tiny_game.template,
+        tiny_game.tasks,
+        config,
+        seen.append,
+    )
+    (step,) = seen
+    found = advantages_of(
+        [item.rewards for item in step.trajectories], [index // 4 for index in range(16)], IGPO
+    )
+    expected = {"rollouts": found.silent.sum(), "groups": 4 * len(found.silent_groups), "none": 0}
+    assert step.metrics["dropped_rollouts"] == expected[drop]
+
+
 def test_other_samplings_are_refused(tiny_game):
     with pytest.raises(SettingError, match="temperature 1"):
         RLConfig(sampling=Sampling(8, temperature=0.7))
     with pytest.raises(SettingError, match="group_size"):
         RLConfig(sampling=Sampling(8), group_size=1)
+    with pytest.raises(SettingError, match="drop_silent"):
+        RLConfig(sampling=Sampling(8), drop_silent="all")
 
 
 def test_gain_settings_are_checked():

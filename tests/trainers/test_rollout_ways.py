@@ -69,9 +69,7 @@ def test_rollouts_that_run_ahead_are_stale_by_the_bound_at_most(tiny_game):
 def test_both_ways_roll_out_the_same_episodes_for_a_seed(tiny_game):
     settings = {"steps": 1, "rollout": RolloutSettings(seed=7)}
     ways = [train(tiny_game, rollouts=way, **settings) for way in ("vector", "async")]
-    texts = [
-        [[turn.text for turn in item.turns] for item in step.trajectories] for (step,) in ways
-    ]
+    texts = [[[turn.text for turn in item.turns] for item in step.trajectories] for (step,) in ways]
     # the batches differ, and with them the last bits of the log-probs
     same = sum(one == other for one, other in zip(*texts, strict=True))
     assert same >= 7

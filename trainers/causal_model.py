@@ -1,0 +1,125 @@
+"""What scoring needs of a Transformers causal language model.
+
+Finds the decoder and the head under whatever wraps them, says which models can't be scored
+from keys and values that are kept, and gives log-probs of hidden states in chunks.  Knows
+tensors and the model's configuration; nothing of trajectories.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from drv_env.errors import SettingError
+
+LOGITS_HELD = 2**24
+"""Logits that are held at once: positions × vocabulary."""
+
+
+class CausalModel:
+    """The decoder and the head of a causal language model.
+
+    Args:
+        model: as Transformers makes it, or wrapped by peft (adapters count) or
+            ``torch.compile``.
+
+    Attributes:
+        decoder: ids to hidden states.
+        head: hidden states to logits.
+        config: the decoder's.
+        cache_name: the decoder's argument for keys and values that are kept.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        whole = unwrapped(model)
+        head = whole.get_output_embeddings() if hasattr(whole, "get_output_embeddings") else None
+        if head is None:
+            raise SettingError(
+                f"{type(whole).__name__} has no output head; scoring needs a causal language model"
+            )
+        self.whole: Any = whole
+        self.head: Any = head
+        self.decoder: Any = whole.base_model
+        self.config: Any = self.decoder.config
+        self.device: torch.device = head.weight.device
+        self.vocabulary = int(head.weight.shape[0])
+        parameters = inspect.signature(self.decoder.forward).parameters
+        self.cache_name = "cache" if "cache" in parameters else "past_key_values"
+
+    def states(self, ids: Tensor) -> Tensor:
+        """Hidden states (rows, length, hidden) of ids (rows, length), by the model's own way."""
+        found: Tensor = self.decoder(input_ids=ids, use_cache=False).last_hidden_state
+        return found
+
+    def log_probs(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Raw log-probs (n,) of targets (n,) after hidden states (n, hidden), in float32.
+
+        No more logits are made at once than ``LOGITS_HELD``.
+        """
+        chunk = max(16, LOGITS_HELD // self.vocabulary)
+        parts = [
+            _picked(self.head(states[start : start + chunk]), targets[start : start + chunk])
+            for start in range(0, len(targets), chunk)
+        ]
+        return torch.cat(parts) if parts else states.new_zeros(0, dtype=torch.float32)
+
+
+def _picked(logits: Tensor, targets: Tensor) -> Tensor:
+    logits = logits.float()
+    return logits.gather(-1, targets[:, None])[:, 0] - logits.logsumexp(-1)
+
+
+def unwrapped(model: nn.Module) -> Any:
+    """The Transformers model inside ``torch.compile`` and peft; adapters stay in its layers."""
+    found: Any = model
+    while True:
+        if hasattr(found, "_orig_mod"):
+            found = found._orig_mod
+        elif hasattr(found, "get_base_model"):
+            found = found.get_base_model()
+        else:
+            return found
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """No gradient and no dropout inside; each module's mode is as before afterwards."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def refuse_changing_past(config: Any) -> None:
+    """Refuse models in which a later token sees other keys and values than an earlier one.
+
+    Raises:
+        SettingError: for layers that aren't full attention (sliding windows, linear
+            attention), and for rotary embeddings that change with the length.
+    """
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    window = getattr(config, "sliding_window", None)
+    if kinds != {"full_attention"} or (window and getattr(config, "use_sliding_window", True)):
+        raise SettingError(
+            "information gain is scored from the trajectory's own keys and values, which needs "
+            f"full attention in every layer, but {config.model_type} has layers {sorted(kinds)} "
+            f'and sliding_window={window}; method="plain" scores it, one full pass a history'
+        )
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kind = rope.get("rope_type", "default")
+    if kind in ("dynamic", "longrope"):
+        raise SettingError(
+            f"the rotary embedding of {config.model_type} is {kind!r}: it changes with the length, "
+            "so that keys can't be kept; set another in the model's configuration, or use "
+            'method="plain"'
+        )

@@ -1,0 +1,188 @@
+"""How rewards become advantages: the settings, and the number that each turn is worth.
+
+:class:`Credit` is the one record of settings; IGPO, GRPO and its variants are values of it.
+:func:`turn_values` makes numbers of reward records before any statistics;
+:mod:`trainers.advantages` goes on from there.  No tokens, no tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from drv_env.errors import SettingError
+from drv_env.rewards.records import TurnReward
+
+Normalisation = Literal["joint", "separate", "scaled_separate", "raw_ig"]
+Assignment = Literal["segment", "turn"]
+Baseline = Literal["mean", "leave_one_out"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit:
+    """How rewards become advantages.  IGPO and GRPO are two settings of this record.
+
+    Attributes:
+        information_gain: use the gains; False leaves the outcome alone (GRPO).
+        assignment: who shares in a reward.  ``segment`` (the released behaviour): a turn
+            without a reward shares the return of the next turn that has one, and gamma
+            applies once per rewarded turn.  ``turn`` (the equations of DR-Venus, arXiv
+            2604.19859): a visit's gain is copied to each search since the visit before,
+            turns without a gain have 0, and gamma applies once per turn.
+        search_tools: names of the tools whose turns share a later visit's gain under
+            ``turn``.
+        normalisation: ``joint`` (one mean and deviation for gains and outcomes),
+            ``separate``, ``scaled_separate`` (separate, then gains times the IG scale) or
+            ``raw_ig`` (gains over their deviation, the rollout's outcome added to each, no
+            discount).
+        baseline: what is subtracted: the group's ``mean`` (GRPO, arXiv 2402.03300), or the
+            mean of the group's other rollouts, ``leave_one_out`` (RLOO, arXiv 2402.14740).
+        std_norm: divide by the deviation; False only centres (Dr. GRPO, arXiv 2503.20783).
+        gamma: discount, in (0, 1]; 0.95 as published.
+        ig_weight: multiplies normalised gains.
+        adaptive_gamma_min_weight: w > 0 discounts an episode that is discounted n > 1 times
+            with w^(1/n) instead of gamma (released behaviour); 0 is off.
+        format_penalty: λ ≥ 0, or None for no penalty; 1.0 as published.
+        penalty_alone: the penalty stays on the malformed turn: turns before it neither share
+            it nor have it in their return.  False lets them inherit it, as released.
+        scale_floor: η of the IG scale; 0.3 as published.
+        scale_max: its upper bound; 10 as published.
+
+    Raises:
+        SettingError: naming a value that can't work.
+    """
+
+    information_gain: bool = True
+    assignment: Assignment = "segment"
+    search_tools: tuple[str, ...] = ("search",)
+    normalisation: Normalisation = "scaled_separate"
+    baseline: Baseline = "mean"
+    std_norm: bool = True
+    gamma: float = 0.95
+    ig_weight: float = 1.0
+    adaptive_gamma_min_weight: float = 0.0
+    format_penalty: float | None = 1.0
+    penalty_alone: bool = False
+    scale_floor: float = 0.3
+    scale_max: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("assignment", ("segment", "turn")),
+            ("normalisation", ("joint", "separate", "scaled_separate", "raw_ig")),
+            ("baseline", ("mean", "leave_one_out")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise SettingError(
+                    f"{name} may be {', '.join(allowed)}, got {getattr(self, name)!r}"
+                )
+        if isinstance(self.search_tools, str):
+            raise SettingError(f"search_tools is a collection of names, got {self.search_tools!r}")
+        if not 0.0 < self.gamma <= 1.0:
+            raise SettingError(f"gamma must be in (0, 1], got {self.gamma}")
+        if not 0.0 <= self.adaptive_gamma_min_weight <= 1.0:
+            raise SettingError(
+                f"adaptive_gamma_min_weight must be in [0, 1], got {self.adaptive_gamma_min_weight}"
+            )
+        for name in ("ig_weight", "format_penalty", "scale_floor", "scale_max"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise SettingError(f"{name} must be a number of at least 0, got {value}")
+        if self.penalty_alone and self.format_penalty is None:
+            raise SettingError("penalty_alone needs a format_penalty")
+
+
+IGPO = Credit()
+"""DR-Venus's setting: visit gains, scaled, with the format penalty."""
+GRPO = Credit(information_gain=False, format_penalty=None)
+"""The baseline: the outcome over its group's mean and deviation, on every turn."""
+DR_GRPO = Credit(information_gain=False, format_penalty=None, std_norm=False)
+"""The outcome over its group's mean (arXiv 2503.20783); the loss's part of it is the setting
+``aggregation="constant"``, see :class:`trainers.loss_settings.LossSettings`."""
+RLOO = Credit(information_gain=False, format_penalty=None, std_norm=False, baseline="leave_one_out")
+"""The outcome over the mean of the group's other outcomes (arXiv 2402.14740)."""
+
+
+def turn_values(
+    rewards: Sequence[TurnReward],
+    credit: Credit,
+    tools: Sequence[str | None] | None = None,
+    visits: Collection[str] = ("visit",),
+) -> list[float | None]:
+    """One number a turn, or None for a turn without a reward.
+
+    Where the gains are assigned by ``turn`` they are copied first
+    (:func:`shared_gains`).  Then a malformed turn's reward becomes −λ, whatever it was: a
+    gain, a copied one, none, or the outcome (DR-Venus, arXiv 2604.19859, the format
+    penalty).  Both come before any statistics.
+
+    Args:
+        rewards: the records of one rollout that isn't broken, in order.
+        credit: which rewards count.
+        tools: the name of the tool that each turn called, or None; needed for gains
+            assigned by ``turn``.
+        visits: names of the tools that end what a gain is shared with: those scored.
+
+    Raises:
+        ValueError: when the rollout has no turns, or its last no outcome (it broke), or
+            ``tools`` is missing.
+    """
+    if not rewards or rewards[-1].outcome is None:
+        raise ValueError("a rollout without an outcome has no advantages; leave broken ones out")
+    values: list[float | None] = [
+        reward.information_gain if credit.information_gain else None for reward in rewards
+    ]
+    values[-1] = None  # the last turn never has a gain
+    if credit.information_gain and credit.assignment == "turn":
+        if tools is None:
+            raise ValueError('gains assigned by "turn" need the tool that each turn called')
+        values = shared_gains(values, tools, visits, credit.search_tools)
+    values[-1] = rewards[-1].outcome
+    if credit.format_penalty is not None:
+        for index, reward in enumerate(rewards):
+            if not reward.well_formed:
+                values[index] = -credit.format_penalty
+    return values
+
+
+def penalised_turns(rewards: Sequence[TurnReward], credit: Credit) -> list[bool]:
+    """Whether a turn's value is the penalty."""
+    return [credit.format_penalty is not None and not reward.well_formed for reward in rewards]
+
+
+def shared_gains(
+    gains: Sequence[float | None],
+    tools: Sequence[str | None],
+    visits: Collection[str],
+    searches: Collection[str],
+) -> list[float | None]:
+    """Each visit's gain copied to the searches since the visit before it.
+
+    DR-Venus (arXiv 2604.19859), the assignment of gains to browsing turns.  A visit without
+    a gain ends the stretch too: what was searched for it belongs to it.
+
+    Args:
+        gains: one entry a turn, None where none was computed.
+        tools: the tool that each turn called, or None.
+        visits: names of the tools that are scored.
+        searches: names of the tools that share.
+
+    Example:
+        >>> shared_gains(
+        ...     [None, None, 2.0, None], ["search", None, "visit", "search"], ["visit"], ["search"]
+        ... )
+        [2.0, None, 2.0, None]
+    """
+    found: list[float | None] = []
+    start = 0
+    for turn, (gain, tool) in enumerate(zip(gains, tools, strict=True)):
+        found.append(gain)
+        if gain is not None:
+            for before in range(start, turn):
+                if tools[before] in searches:
+                    found[before] = gain
+        if gain is not None or tool in visits:
+            start = turn + 1
+    return found

@@ -20,7 +20,8 @@ def test_help_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "demo" in done.stdout
+    for name in ("demo", "ask", "eval", "rollout"):
+        assert f"• {name} " in done.stdout
 
 
 def test_an_unknown_setting_is_named(capsys):
@@ -68,7 +69,7 @@ def test_a_very_small_demo_runs_whole(tmp_path, capsys):
     assert phases == {"copy", "sft", "rl", "evaluation"}
 
 
-def test_its_checkpoint_loads_with_transformers_and_its_template_here(tmp_path):
+def test_its_checkpoint_loads_with_transformers_and_its_template_here(tmp_path, capsys):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from replay.store import read_trajectories
@@ -88,6 +89,12 @@ def test_its_checkpoint_loads_with_transformers_and_its_template_here(tmp_path):
     assert template.prompt(messages).tolist() == theirs
     (item, *_) = read_trajectories(out / "trajectories" / "rl-0001.parquet")
     assert item.transcript.turns == len(item.turns)
+    capsys.readouterr()
+    # it says how it plays, and drv eval plays it so
+    assert main(["eval", "world", "--model", str(folder), "--questions", "4", "--json"]) == 0
+    settings = json.loads(capsys.readouterr().out)["settings"]
+    assert (settings["worlds"], settings["max_context"]) == ([0], 1024)
+    assert (settings["presence_penalty"], settings["fields"]) == (0.0, ["url"])
 
 
 def test_a_count_that_cannot_work_is_one_line(tmp_path, capsys):

@@ -1,10 +1,13 @@
 """``drv data show``, ``stats``, ``convert``, ``rows``, ``web`` and ``replay-check``."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from drv_env import DrvError, SettingError, TaskDataError
+from drv_env import DrvError, SettingError, TaskDataError, TurnReward
+from replay.sources import Passed, open_trajectories
+from replay.store import write_trajectories
 from tests.replay import recordings as made
 from tests.replay.conftest import byte_level_bpe
 from trainers.commands.data_files import (
@@ -49,6 +52,19 @@ def test_convert_takes_the_form_from_the_name(file, tmp_path, capsys):
     assert speakers[:3] == ["system", "human", "gpt"]
     DataShow(tmp_path / "t.json", row=1).run()
     assert "answer: **Enki**" in capsys.readouterr().out
+
+
+def test_convert_says_what_the_form_has_no_place_for(file, tmp_path, capsys):
+    judged = [
+        replace(item, rewards=(*item.rewards[:-1], TurnReward(None, True, 1.0)))
+        for item in open_trajectories([file], Passed())
+    ]
+    write_trajectories(tmp_path / "t.parquet", judged)
+    DataConvert(tmp_path / "t.parquet", tmp_path / "t.json", "sharegpt").run()
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "no place" in line]
+    assert said == ("left out, as sharegpt has no place for it: outcomes (of 2); parquet keeps all")
+    DataConvert(tmp_path / "t.parquet", tmp_path / "t.jsonl").run()
+    assert "no place" not in capsys.readouterr().out
 
 
 def test_a_web_is_built_and_checked(file, tmp_path, capsys):

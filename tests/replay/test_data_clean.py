@@ -3,13 +3,16 @@
 import subprocess
 import sys
 
+import pyarrow.parquet as pq
 import pytest
 import tyro
 
+from drv_env import background
 from drv_env.errors import SettingError, TaskDataError
 from replay.clean_stats import PUBLISHED_ROWS, CleanStats
 from replay.cleaned_rows import read_cleaned
 from tests.replay import raw_rows as raw
+from tests.rewards.conftest import KEY, Endpoint
 from trainers.commands.data_clean import DataClean, DataReport, clean_table
 
 
@@ -36,6 +39,49 @@ def test_a_folder_is_cleaned_and_its_figures_are_printed(tmp_path, capsys):
     assert "were there already" in capsys.readouterr().out
     with pytest.raises(SettingError, match="--again"):
         drv_data_clean(*command)
+
+
+@pytest.fixture
+def judging(monkeypatch):
+    server = Endpoint()
+    background.run(server.start())
+    monkeypatch.setenv("JUDGE_MODEL_NAME", "m")
+    monkeypatch.setenv("JUDGE_API_BASE", server.url)
+    monkeypatch.setenv("JUDGE_API_KEY", KEY)
+    yield server
+    background.run(server.stop())
+
+
+def test_the_judge_is_asked_once_and_again_only_where_it_failed(tmp_path, capsys, judging):
+    def verdict(body):
+        asked = body["messages"][1]["content"]
+        if "(3)" in asked and failing:
+            return 400
+        return "correct: no" if "Short Bridge" in asked else "correct: yes"
+
+    judging.script, failing = [verdict], True
+    rows = [
+        raw.row(last=raw.answer("Short Bridge" if n == 7 else "The long one")) for n in range(10)
+    ]
+    for number, row in enumerate(rows):
+        row["meta"]["question"] = f"Which bridge? ({number})"
+    source = raw.write_parquet(tmp_path / "raw.parquet", rows)
+    command = [source, "--out", tmp_path / "out", "--cassette", tmp_path / "c", "--workers", 1]
+    command += ["--correctness", "judge", "--limit", 2]
+    drv_data_clean(*command)
+    assert judging.peak <= 2
+    assert "set aside: judge failed" in capsys.readouterr().out
+    (aside,) = pq.read_table(tmp_path / "out" / "_set_aside.parquet").to_pylist()
+    assert aside["row"] == 3
+    assert aside["why"]
+    failing = False
+    judging.bodies.clear()
+    drv_data_clean(*command)
+    assert [judging.sent(0)["question"], len(judging.bodies)] == ["Which bridge? (3)", 1]
+    drv_data_clean(*command, "--again")
+    assert len(judging.bodies) == 1
+    rows = [row["row"] for table in read_cleaned(tmp_path / "out") for row in table.to_pylist()]
+    assert rows == [0, 1, 2, 3, 4, 5, 6, 8, 9]
 
 
 def test_the_system_prompt_may_come_from_a_file_or_be_left_out(tmp_path):

@@ -1,12 +1,18 @@
 """Pages of search results: text to blocks and back."""
 
+import json
 import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replay.search_text import has_header, parse_search_text, render_search_text
+from replay.search_text import (
+    blocks_json,
+    has_header,
+    parse_search_text,
+    render_search_text,
+)
 
 SLOW_MACHINE = settings(
     deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
@@ -76,6 +82,24 @@ BLOCK = st.fixed_dictionaries(
 @given(st.lists(BLOCK, min_size=1, max_size=4))
 def test_rendered_blocks_are_read_back(blocks):
     assert parse_search_text(render_search_text(blocks), separators=False) == blocks
+
+
+PAGES = st.lists(st.tuples(st.text(), st.text(), st.text()), max_size=3)
+
+
+@SLOW_MACHINE
+@given(st.lists(st.tuples(st.text(), PAGES), max_size=3))
+def test_blocks_are_written_as_json_writes_them(found):
+    blocks = [
+        {
+            "query": query,
+            "web_page_info_list": [
+                dict(zip(("title", "url", "snippet"), page, strict=True)) for page in pages
+            ],
+        }
+        for query, pages in found
+    ]
+    assert blocks_json(blocks) == json.dumps(blocks, ensure_ascii=False)
 
 
 @SLOW_MACHINE

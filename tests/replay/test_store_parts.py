@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,9 +12,11 @@ import pytest
 
 from drv_env import SettingError, TaskDataError, TurnReward
 from replay import store
+from replay.chat_templates import QWEN3_THINKING
 from replay.convert import convert
 from replay.recorded import from_messages, to_messages
 from replay.schema import SCHEMA, to_row
+from replay.sft_rows import transcribe
 from replay.show import show
 from replay.sources import Passed, open_trajectories, trajectory_at
 from replay.store import (
@@ -23,6 +27,7 @@ from replay.store import (
     write_trajectories,
 )
 from replay.summary import summarise
+from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 from tests.replay import recordings as made
 
@@ -133,6 +138,33 @@ def test_converted_recordings_are_read_again(tmp_path, form):
     assert again[0].task.answers == ("Enki",)
     first = json.loads(out.read_text().splitlines()[0])
     assert ("conversations" in first) == (form == "sharegpt")
+
+
+@pytest.mark.parametrize("form", ["jsonl", "sharegpt"])
+def test_weight_and_world_outlive_every_form(tmp_path, form):
+    weighted = from_messages(made.spaced(), world="w", provenance={"weight": 5, "row": 1})
+    convert([weighted], tmp_path / "out.jsonl", form)
+    (again,) = open_trajectories([tmp_path / "out.jsonl"])
+    assert (again.provenance["weight"], again.task.world) == (5, "w")
+
+
+def test_what_a_form_has_no_place_for_is_counted(tmp_path, bpe):
+    plain = from_messages(made.spaced(), ["Enki"], provenance={"file": "f", "row": 1})
+    rich = replace(
+        numbered(0, outcome=1.0, world="w"),
+        transcript=transcribe(plain, ChatTemplate(bpe, QWEN3_THINKING)),
+    )
+    first, *others = rich.turns
+    rich = replace(rich, turns=(replace(first, latency=0.5, cost=0.001), *others))
+    chat, sharegpt, parquet = Counter(), Counter(), Counter()
+    convert([plain, rich], tmp_path / "out.jsonl", "jsonl", chat)
+    convert([plain, rich], tmp_path / "out.json", "sharegpt", sharegpt)
+    convert([plain, rich], tmp_path / "out.parquet", "parquet", parquet)
+    assert chat == {"tokens and log-probs": 1}
+    assert sharegpt == dict.fromkeys(
+        ("tokens and log-probs", "outcomes", "latencies", "costs", "provenance"), 1
+    )
+    assert not parquet
 
 
 def test_rows_that_are_no_recordings_are_counted(tmp_path):

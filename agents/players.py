@@ -24,6 +24,7 @@ from drv_env.episode import Episode
 from drv_env.errors import EngineError, boundary
 from drv_env.spaces import SampledText
 from replay.counter import TranscriptCounter
+from replay.pieces import LONG
 from replay.template import ChatTemplate
 from replay.transcript import Transcript
 
@@ -52,6 +53,10 @@ class Player(Protocol):
         Raises:
             EngineError: when there is none; the transcript then ends before this turn.
         """
+        ...
+
+    async def prepare(self, message: str) -> None:
+        """Encode a long observation that is about to come, on a thread."""
         ...
 
 
@@ -145,6 +150,10 @@ class TokenPlayer:
         )
         return SampledText(text, len(done.ids))
 
+    async def prepare(self, message: str) -> None:
+        """Encode a long observation; see :class:`Player`."""
+        await _prepared(self.transcript, message)
+
 
 class ChatPlayer:
     """Plays on a server that takes and gives text.
@@ -188,6 +197,11 @@ class ChatPlayer:
         )
         return SampledText(reply.text, len(ids))
 
+    async def prepare(self, message: str) -> None:
+        """Encode a long observation; see :class:`Player`."""
+        if self.transcript is not None:
+            await _prepared(self.transcript, message)
+
 
 def catch_up(transcript: Transcript, episode: Episode) -> None:
     """Bring a transcript to where the episode's next turn begins."""
@@ -197,3 +211,9 @@ def catch_up(transcript: Transcript, episode: Episode) -> None:
     observation = episode.turns[-1].observation
     assert observation is not None  # the episode goes on, so its last turn was answered
     transcript.observation(observation.message)
+
+
+async def _prepared(transcript: Transcript, message: str) -> None:
+    """What was counted is kept, so the event loop has nothing left to encode."""
+    if len(message) >= LONG:
+        await asyncio.to_thread(transcript.count_observation, message)

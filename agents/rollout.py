@@ -321,7 +321,7 @@ class _Work:
                 return
             if self.on_sampled is not None:
                 self.on_sampled(key, episode, text)
-            played = await self.game.play_one(episode, text, self.calls)
+            played = await self.game.play_one(episode, text, self.calls, player.prepare)
             rewards.append(played.reward)
             transcript = player.transcript
             self.meter.turn(episode, 1 if transcript is None else transcript.sampled[-1].attempts)

@@ -7,7 +7,7 @@ plays their turns, and knows nothing of Gymnasium.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -138,8 +138,9 @@ class Game:
         episode: Episode,
         text: str,
         limit: AbstractAsyncContextManager[Any] | None = None,
+        prepare: Callable[[str], Awaitable[None]] | None = None,
     ) -> Played:
-        """Play one turn, on the event loop of the caller; ``limit`` as for :func:`play_turn`."""
+        """Play one turn, on the caller's event loop; the rest as for :func:`play_turn`."""
         return await play_turn(
             episode,
             text,
@@ -149,6 +150,7 @@ class Game:
             tool_timeout=self.tool_timeout,
             outcome_timeout=self.outcome_timeout,
             limit=limit,
+            prepare=prepare,
         )
 
 

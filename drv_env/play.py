@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from drv_env import prompts
 from drv_env.episode import Closed, Ending, Episode, Observation
 from drv_env.errors import DrvError, JudgeError, ToolError, boundary
+from drv_env.protocol import render_observation
 from drv_env.rewards.records import TurnReward
 from drv_env.secrets import mask, mask_data
 from drv_env.tasks import Task
@@ -60,6 +61,7 @@ async def play_turn(
     tool_timeout: float = 60.0,
     outcome_timeout: float = 300.0,
     limit: AbstractAsyncContextManager[Any] | None = None,
+    prepare: Callable[[str], Awaitable[None]] | None = None,
 ) -> Played:
     """Play one assistant turn: read it, run its tool, score its answer.
 
@@ -75,11 +77,15 @@ async def play_turn(
         outcome_timeout: seconds after which an async outcome is lost.
         limit: entered for the time of a tool's call, a semaphore for instance; waiting for
             it is not part of ``tool_timeout``.
+        prepare: awaited with the message that a result would become, before the episode
+            takes it: the place to encode it elsewhere than on the event loop.
     """
     step = episode.take(text, tokens)
     if isinstance(step, Call):
         async with nullcontext() if limit is None else limit:
             result = await run_call(tools, step, tool_timeout)
+        if prepare is not None:
+            await prepare(render_observation(result.text))
         step = episode.give(result)
     return await settle(episode, step, outcome, outcome_timeout)
 

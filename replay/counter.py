@@ -48,7 +48,7 @@ class TranscriptCounter:
 
     def opening(self, messages: Sequence[Message]) -> int:
         """Tokens of the opening messages with the first generation prompt."""
-        return len(self._transcript.template.prompt(messages))
+        return self._transcript.count_prompt(messages)
 
     def turn(self, text: str) -> int:
         """Tokens of an assistant turn whose caller doesn't say how many it sampled."""

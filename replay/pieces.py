@@ -33,6 +33,10 @@ def no_surrogates(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text)
 
 
+LONG = 2_000
+"""Characters from which a text is encoded without holding up other threads."""
+
+
 class Pieces:
     """Encodes text with control tokens only where they were asked for.
 
@@ -147,8 +151,11 @@ class Pieces:
         return self.tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def _plain_ids(self, text: str, tokenizer: Tokenizer) -> Ids:
-        encoding = tokenizer.encode(no_surrogates(text), add_special_tokens=False)
-        return self._checked(encoding.ids)
+        text = no_surrogates(text)
+        if len(text) < LONG:
+            return self._checked(tokenizer.encode(text, add_special_tokens=False).ids)
+        # the same ids, and other threads run meanwhile: encode() keeps the interpreter's lock
+        return self._checked(tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def _checked(self, found: list[int]) -> Ids:
         """Web text is never control text: better no transcript than a forged one."""

@@ -94,6 +94,7 @@ class Transcript:
         self._spans: list[Span] = []
         self._sampled: list[Sampled] = []
         self._counted: tuple[str, bool, Ids] | None = None
+        self._counted_prompt: tuple[list[dict[str, str]], set[str], Ids] | None = None
 
     # ---- growing -------------------------------------------------------------------
 
@@ -106,7 +107,9 @@ class Transcript:
         """
         if self._spans:
             raise ValueError("a transcript has one prompt, at its start")
-        return self._append("prompt", self.template.prompt(messages, trusted_roles), 0)
+        ids = self._prompt_ids(messages, trusted_roles)
+        self._counted_prompt = None
+        return self._append("prompt", ids, 0)
 
     def completion(
         self,
@@ -151,6 +154,14 @@ class Transcript:
         ids = self._observation_ids(message)
         self._counted = None
         return self._append("observation", ids, self.turns)
+
+    def count_prompt(self, messages: Messages, trusted_roles: Collection[str] = ("system",)) -> int:
+        """How many ids :meth:`prompt` would append; the messages are encoded only once.
+
+        Raises:
+            SettingError: as :meth:`prompt`.
+        """
+        return len(self._prompt_ids(messages, trusted_roles))
 
     def count_observation(self, message: str) -> int:
         """How many ids :meth:`observation` would append now; the text is encoded only once.
@@ -302,6 +313,12 @@ class Transcript:
         span = Span(kind, start, stop, turn)
         self._spans.append(span)
         return span
+
+    def _prompt_ids(self, messages: Messages, trusted_roles: Collection[str]) -> Ids:
+        asked = [dict(message) for message in messages], set(trusted_roles)
+        if self._counted_prompt is None or self._counted_prompt[:2] != asked:
+            self._counted_prompt = (*asked, self.template.prompt(messages, trusted_roles))
+        return self._counted_prompt[2]
 
     def _observation_ids(self, message: str) -> Ids:
         last = self._spans[-1] if self._spans else None

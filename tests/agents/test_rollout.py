@@ -1,6 +1,7 @@
 """The rollout engine: same episodes as lock-step, limits, deadlines, stragglers, retries."""
 
 import asyncio
+import threading
 from collections import Counter
 
 import gymnasium
@@ -503,3 +504,21 @@ def test_an_engine_that_is_lost_breaks_what_waits_and_raises_nothing(template):
     engine.fail_with = EngineError("gone")
     found = asyncio.run(rollout(game(), engine, template, TASKS, SAMPLING))
     assert all(item.broken and "gone" in item.error for item in found)
+
+
+def test_a_long_page_is_encoded_once_and_not_on_the_event_loop(template, monkeypatch):
+    encoded = []
+    observation = template.observation
+
+    def noted(body: str, closed: bool):
+        if len(body) > 5_000:
+            encoded.append(threading.current_thread() is threading.main_thread())
+        return observation(body, closed)
+
+    monkeypatch.setattr(template, "observation", noted)
+    tools = FakeTools({"search": "page " * 2_000, "visit": "short"})
+    (found,) = asyncio.run(
+        rollout(game(tools), ScriptedEngine(plays, template), template, TASKS[:1], SAMPLING)
+    )
+    assert encoded == [False]
+    assert found.answer == "Owner0"

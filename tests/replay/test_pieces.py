@@ -2,7 +2,7 @@
 
 import random
 
-from replay.pieces import Pieces
+from replay.pieces import LONG, Pieces, no_surrogates
 from tests.replay.conftest import CORPUS, MAKERS, PROTOCOL_PIECES, SPECIAL, TAGS
 
 
@@ -20,3 +20,13 @@ def test_letters_find_what_the_tokenizer_finds(any_tokenizer):
 def test_tokens_that_are_more_than_letters_are_left_to_the_tokenizer():
     literal = [Pieces(make())._literal is not None for make in MAKERS.values()]
     assert literal == [name != "greedy_bpe" for name in MAKERS]
+
+
+def test_long_texts_have_the_ids_that_the_plain_call_gives(any_tokenizer):
+    """Above a length another call of the tokenizer encodes; ids must not depend on it."""
+    pieces = Pieces(any_tokenizer)
+    unit = "Who owns the mill? <|im_end|> größer 你好 🙂 [[[\n\n  x\u0000y </tool_response>"
+    for text in (unit * 60, "[" * 50_000, "\ud800" + unit * 60):
+        assert len(text) > LONG
+        expected = pieces._inner.encode(no_surrogates(text), add_special_tokens=False).ids
+        assert pieces.encode_plain(text).tolist() == expected

@@ -1,5 +1,6 @@
 """``drv ask``: what is shown and told, with a scripted server and a small real model."""
 
+import asyncio
 import json
 import os
 import signal
@@ -8,7 +9,11 @@ import sys
 
 import pytest
 
-from drv_env.protocol import Answer, Search, Visit, render_turn
+from agents.research import question_task
+from drv_env.protocol import Answer, Search, Visit, render_search, render_turn
+from drv_env.testing import FakeTools
+from drv_env.tools.base import Call
+from drv_env.tools.cassette import CassetteTools
 from drv_env.worlds import WorldRecipe, questions
 from replay.store import read_trajectories
 from tests.chat_server import ChatServer, Knowing
@@ -130,6 +135,37 @@ def test_ctrl_c_closes_everything_and_says_little():
     assert running.returncode == 130
     assert f"→ search {START}" in shown
     assert said.strip() == "Stopped."
+
+
+def test_recorded_calls_answer_without_keys(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("SERPER_KEY_ID", raising=False)
+    monkeypatch.chdir(tmp_path)
+    task = question_task("Who owns the mill?")
+    hits = render_search([("mill", [{"title": "The mill", "url": "https://e.org/mill"}])])
+
+    async def record():
+        tools = CassetteTools(FakeTools({"search": hits}), tmp_path / "calls.cassette")
+        await tools.call(Call(Search(("mill",)), task))
+        await tools.close()
+
+    asyncio.run(record())
+    turns = [
+        render_turn("I search.", Search(("mill",))),
+        render_turn("Another.", Search(("owner",))),
+        render_turn("That was it.", Answer("nobody")),
+    ]
+
+    def policy(messages):
+        return turns[sum(item["role"] == "assistant" for item in messages)]
+
+    with ChatServer(policy) as server:
+        where = ("--model", "scripted", "--base-url", server.base_url)
+        more = ("--cassette", "calls.cassette", "--cassette-only")
+        assert main(["ask", task.question, *where, *more]) == 0
+    shown = capsys.readouterr().out
+    assert "The mill  https://e.org/mill" in shown
+    assert "failed: The search call failed" in shown
+    assert "not recorded" in shown
 
 
 def test_the_key_is_sent_and_never_shown(capsys, monkeypatch):

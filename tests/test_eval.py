@@ -146,6 +146,19 @@ def test_when_all_break_there_is_no_figure_but_a_reason(file, capsys):
     assert "all 4 episodes broke" in said.err
 
 
+def test_a_recorded_web_is_played_in(file, tmp_path, capsys):
+    out, web = tmp_path / "out", tmp_path / "web"
+    with ChatServer(Knowing(TASKS)) as server:
+        assert main(served(file, server, "--out", str(out))) == 0
+        assert main(["data", "web", str(out / "trajectories"), "--out", str(web)]) == 0
+        capsys.readouterr()
+        where = ("--model", "scripted", "--base-url", server.base_url)
+        assert main(["eval", str(file), *where, "--web", str(web), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["success"] == 1.0
+    assert told["settings"]["tools"] == "recorded"
+
+
 def test_tasks_of_a_world_need_offline_tools(checkpoint, capsys):
     arguments = ["eval", "world", "--model", str(checkpoint), "--tools", "live"]
     assert main(arguments) == 1

@@ -13,10 +13,13 @@ from typing import Annotated
 
 import tyro
 
+from trainers.commands.ask import AskCommand
 from trainers.commands.cassette import Cassette
 from trainers.commands.data import Data
 from trainers.commands.doctor import Doctor
+from trainers.commands.eval import EvalCommand
 from trainers.commands.judge import JudgeCommand
+from trainers.commands.rollout import RolloutCommand
 from trainers.demo_config import DemoConfig
 
 
@@ -45,6 +48,9 @@ class Version:
 
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[AskCommand, tyro.conf.subcommand("ask")]
+    | Annotated[EvalCommand, tyro.conf.subcommand("eval")]
+    | Annotated[RolloutCommand, tyro.conf.subcommand("rollout")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Cassette, tyro.conf.subcommand("cassette")]

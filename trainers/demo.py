@@ -56,6 +56,9 @@ TURN_TOKENS = 48
 """The most tokens of one turn; the expert's longest has 24."""
 PARALLEL = 64
 """Episodes at once."""
+_SHOWN: dict[str, Any] = {"results": 1, "fields": ("url",), "evidence_words": 8}
+"""What the tools show: little, for a small context."""
+_SAMPLED = ("temperature", "top_p", "top_k", "presence_penalty", "stop")
 _COUNTS = (
     "worlds",
     "expert_episodes",
@@ -119,7 +122,8 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
             _reinforce(model, engine, game, config, run, track)
             name = config.algorithm.upper()
             stages.append(_evaluate(name, game, engine, config, run, track))
-            save_model(run.checkpoints / "final", model, tokenizer, QWEN3_THINKING)
+            final = run.checkpoints / "final"
+            save_model(final, model, tokenizer, QWEN3_THINKING, game.described())
     finally:
         if engine is not None:
             background.run(engine.close())
@@ -141,7 +145,7 @@ class _Game:
         rng = random.Random(f"demo-{config.seed}")
         self.train: list[Task] = rng.sample(parts["train"], len(parts["train"]))
         self.held_out: list[Task] = rng.sample(parts[config.part], config.questions)
-        self.tools = OfflineTools(self.recipes, results=1, fields=("url",), evidence_words=8)
+        self.tools = OfflineTools(self.recipes, **_SHOWN)
         self.rules = Rules(system_prompt="", max_turns=8)
         self.expert_envs = self._envs(self.rules)
         self.envs: VectorEnv
@@ -167,6 +171,20 @@ class _Game:
             rules=rules,
             counter=counter,
         )
+
+    def described(self) -> dict[str, Any]:
+        """How the model plays, for whoever plays it later; see :mod:`trainers.agent_file`."""
+        sampling = self.sampling(1.0)
+        return {
+            "rules": {
+                "system_prompt": self.rules.system_prompt,
+                "max_turns": self.rules.max_turns,
+                "max_context": TinySize().context,
+                "max_turn_tokens": TURN_TOKENS,
+            },
+            "sampling": {name: getattr(sampling, name) for name in _SAMPLED},
+            "offline": {"worlds": tuple(recipe.seed for recipe in self.recipes), **_SHOWN},
+        }
 
     def sampling(self, temperature: float) -> Sampling:
         return Sampling(TURN_TOKENS, temperature=temperature, stop_ids=self.template.stop_ids)

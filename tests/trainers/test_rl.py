@@ -353,3 +353,31 @@ def test_the_update_does_not_depend_on_the_microbatches(tiny_game, cloned):
         for name in ("loss", "kl", "entropy", "clip_share", "grad_norm"):
             assert metrics[name] == pytest.approx(results[0][0][name], abs=1e-4)
         torch.testing.assert_close(parameters, results[0][1], atol=2e-3, rtol=0)
+
+
+def test_the_model_and_the_engine_score_the_same_gains(tiny_game, cloned):
+    gains = []
+    for gain_by in ("model", "engine"):
+        engine = TransformersEngine(copy.deepcopy(cloned), slots=16, max_context=512, seed=5)
+        config = RLConfig(
+            steps=1, tasks_per_step=4, group_size=4, gain_by=gain_by, sampling=sampling(tiny_game)
+        )
+        seen = []
+        train_rl(
+            copy.deepcopy(cloned),
+            engine,
+            tiny_game.envs,
+            tiny_game.template,
+            tiny_game.tasks,
+            config,
+            seen.append,
+        )
+        background.run(engine.close())
+        gains.append(
+            [reward.information_gain for item in seen[0].trajectories for reward in item.rewards]
+        )
+    assert sum(gain is not None for gain in gains[0]) >= 4
+    for one, other in zip(*gains, strict=True):
+        assert one == (None if other is None else pytest.approx(other, abs=1e-5))
+    with pytest.raises(SettingError, match="gain_by"):
+        RLConfig(gain_by="judge", sampling=sampling(tiny_game))

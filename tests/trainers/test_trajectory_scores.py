@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     Qwen3Config,
@@ -303,6 +305,19 @@ def test_adapters_around_the_model_count(model, items, expected):
     assert_same(score_trajectories(Wrapped(), items), expected)
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_the_way_of_a_gpu_gives_the_same(model, items, expected):
+    """FlexAttention in PyTorch's own uncompiled form, with nothing kept in the last batch."""
+    causal = causal_model.CausalModel(model)
+    first = np.array([True])
+    alone = ScoreItem(items[0].ids, (), [Branch(1, items[0].ids[1:2], first)])
+    with causal_model.evaluating(model):
+        found = packed_scores.score_batch(causal, items, 250, 250, flex="eager")
+        of_alone = packed_scores.score_batch(causal, [alone], 250, 250, flex="eager")
+    assert_same([Scores.of(*one) for one in zip(items, *found, strict=True)], expected)
+    assert_same([Scores.of(alone, of_alone[0][0], of_alone[1][0])], [by_hand(model, alone)])
+
+
 # ---- what can't be scored --------------------------------------------------------------------
 
 
@@ -325,6 +340,14 @@ def test_rotary_embeddings_that_change_with_the_length_are_refused(items):
     rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
     with pytest.raises(SettingError, match="dynamic"):
         score_trajectories(qwen(rope_parameters=rope), items)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_logits_that_are_scaled_after_the_head_are_refused(items, method):
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    model = telling(CohereForCausalLM(CohereConfig(**SIZES, **heads, logit_scale=0.5)))
+    with pytest.raises(SettingError, match=r"CohereForCausalLM.*after the head"):
+        score_trajectories(model, items, method=method)
 
 
 def test_attention_that_can_not_be_replaced_is_scored_branch_by_branch(

@@ -1,0 +1,125 @@
+"""``agent.json`` in a checkpoint's folder: how its model was trained to play.
+
+A model that learnt the game under some prompt, sampling and tools plays best under them
+again.  The file holds whatever of them is known, in three sections, each of them optional::
+
+    {
+      "rules": {"system_prompt": "", "max_turns": 8, "max_context": 1024, "max_turn_tokens": 48},
+      "sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "presence_penalty": 0.0,
+                   "stop": []},
+      "offline": {"worlds": [0, 1], "results": 1, "fields": ["url"], "evidence_words": 8}
+    }
+
+``worlds`` are the seeds of the invented webs it was trained in; the rest of ``offline`` are
+settings of :class:`drv_env.tools.offline.OfflineTools`.  Knows files and values, no models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agents.engines.base import Sampling
+from drv_env.episode import Rules
+from drv_env.errors import SettingError
+from drv_env.tools.offline import OfflineTools
+from drv_env.worlds.recipe import WorldRecipe
+
+NAME = "agent.json"
+
+_SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
+    "rules": {
+        "system_prompt": (str,),
+        "max_turns": (int,),
+        "max_context": (int,),
+        "max_turn_tokens": (int,),
+    },
+    "sampling": {
+        "temperature": (int, float),
+        "top_p": (int, float),
+        "top_k": (int,),
+        "presence_penalty": (int, float),
+        "stop": (list,),
+    },
+    "offline": {
+        "worlds": (list,),
+        "results": (int,),
+        "snippet_words": (int,),
+        "evidence_words": (int,),
+        "fields": (list,),
+        "links": (int,),
+    },
+}
+_ITEMS: dict[str, type] = {"stop": str, "fields": str, "worlds": int}
+
+Agent = dict[str, dict[str, Any]]
+"""The three sections, each there, with what is known; lists are tuples."""
+
+
+def read_agent(folder: str | Path) -> Agent | None:
+    """What a checkpoint says of itself; None where it has no file.
+
+    Raises:
+        SettingError: naming the file, when it can't be read or holds what can't work.
+    """
+    file = Path(folder) / NAME
+    if not file.is_file():
+        return None
+    try:
+        return checked_agent(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingError(
+            f"{file} can't be used: {error}; mend it, or delete it to play by the usual settings"
+        ) from None
+
+
+def write_agent(folder: str | Path, agent: Mapping[str, Any]) -> None:
+    """Write the file, checked.
+
+    Raises:
+        SettingError: when a value can't work.
+    """
+    text = json.dumps(checked_agent(agent), indent=2) + "\n"
+    (Path(folder) / NAME).write_text(text, encoding="utf-8")
+
+
+def checked_agent(value: Any) -> Agent:
+    """The sections, all of them, once every value is known to work.
+
+    Raises:
+        SettingError: naming the first that doesn't.
+    """
+    _refuse_unknown("", value, _SECTIONS)
+    found: Agent = {}
+    for section, known in _SECTIONS.items():
+        values = value.get(section, {})
+        _refuse_unknown(section, values, known)
+        for name, item in values.items():
+            kinds = known[name]
+            right = isinstance(item, kinds) and not isinstance(item, bool)
+            if list in kinds:
+                right = isinstance(item, list | tuple) and all(
+                    type(part) is _ITEMS[name] for part in item
+                )
+            if not right:
+                raise SettingError(f"{section}.{name} can't be {item!r:.100}")
+        found[section] = {
+            name: tuple(item) if isinstance(item, list) else item for name, item in values.items()
+        }
+    Rules(**found["rules"])
+    Sampling(1, **found["sampling"])
+    offline = dict(found["offline"])
+    worlds = offline.pop("worlds", (0,))
+    OfflineTools([WorldRecipe(seed) for seed in worlds], **offline)
+    return found
+
+
+def _refuse_unknown(section: str, value: Any, known: Mapping[str, Any]) -> None:
+    where = section or "the file"
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{where} must be an object, not {value!r:.100}")
+    for name in value:
+        if name not in known:
+            raise SettingError(f"{where} has {name!r}; there may be {', '.join(known)}")

@@ -1,0 +1,261 @@
+"""What the options of a model and its rules come to: template, sampling, rules, an engine.
+
+What an option says stands before what the checkpoint's ``agent.json`` says, and that before
+the published inference of DR-Venus.  The model's own context bounds all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.engines.base import ChatEngine, Engine, Sampling
+from drv_env.context import ContextCounter
+from drv_env.episode import Rules
+from drv_env.errors import SettingError
+from drv_env.prompts import read_system_prompt
+from drv_env.tools.base import ToolSchema
+from replay.chat_templates import CHATML, QWEN3_THINKING
+from replay.counter import TemplateCounter
+from replay.template import ChatTemplate
+from trainers.agent_file import NAME, Agent, read_agent
+from trainers.commands.agent_options import (
+    AgentOptions,
+    EngineKind,
+    ModelOptions,
+    RuleOptions,
+    SamplingOptions,
+)
+from trainers.commands.engine_setup import make_engine
+
+Say = Callable[[str], None]
+"""Tells the user a line."""
+
+PUBLISHED_SAMPLING: dict[str, Any] = {
+    "temperature": 1.0,
+    "top_p": 0.95,
+    "top_k": 20,
+    "presence_penalty": 1.1,
+    "stop": ("<tool_response>",),
+}
+PUBLISHED_RULES: dict[str, Any] = {
+    "system_prompt": None,
+    "max_turns": 200,
+    "max_context": 262_144,
+    "max_turn_tokens": 8192,
+}
+
+_TEMPLATES = {"own": None, "qwen3-thinking": QWEN3_THINKING, "chatml": CHATML}
+_PARALLEL = {"transformers": 16}
+_NOTHING: Agent = {"rules": {}, "sampling": {}, "offline": {}}
+
+
+@dataclass(frozen=True)
+class AgentPlan:
+    """A model and how it plays, before anything large is loaded.
+
+    Attributes:
+        options: the model's.
+        kind: what runs it.
+        folder: of model or tokenizer; None where only a server knows them.
+        own: what the checkpoint says of itself.
+        template: None where nobody knows a tokenizer.
+        sampling: of every turn.
+        bounds: arguments of :class:`Rules`, the tools left out.
+        date: as it was asked for.
+        parallel: episodes at once.
+    """
+
+    options: ModelOptions
+    kind: EngineKind
+    folder: Path | None
+    own: Agent
+    template: ChatTemplate | None
+    sampling: Sampling
+    bounds: dict[str, Any]
+    date: str | None
+    parallel: int
+
+    @property
+    def counter(self) -> ContextCounter | None:
+        """Counts the context of an episode that nobody else counts."""
+        return None if self.template is None else TemplateCounter(self.template)
+
+    def rules(self, tools: Sequence[ToolSchema]) -> Rules:
+        """What an episode allows."""
+        return Rules(tools=tuple(tools), **self.bounds)
+
+    def asked(self) -> dict[str, Any]:
+        """What must be the same for episodes to belong together; plain values."""
+        sampling = asdict(self.sampling)
+        del sampling["seed"], sampling["stop_ids"]
+        bounds = {**self.bounds, "date": self.date}
+        found = {"model": self.options.model, "engine": self.kind, **sampling, **bounds}
+        found["chat_template"] = self.options.chat_template
+        if self.kind in ("transformers", "vllm") and self.folder is not None:
+            found["model"] = str(self.folder.resolve())
+            found["weights"] = _fingerprint(self.folder)
+        return found
+
+    def start(self, seed: int) -> Engine | ChatEngine:
+        """The engine; its owner closes it."""
+        pieces = None if self.template is None else self.template.pieces
+        context: int | None = self.bounds["max_context"]
+        return make_engine(self.kind, self.options, context, self.parallel, seed, pieces)
+
+
+def plan_agent(options: AgentOptions, say: Say, parallel: int | None = None) -> AgentPlan:
+    """Everything about the agent that can be known without loading the model.
+
+    Args:
+        options: the command line's.
+        say: told what the user did not ask for.
+        parallel: episodes at once where the options don't say.
+
+    Raises:
+        SettingError: naming the option or the file that can't work.
+    """
+    model = options.model
+    kind = model.engine or ("transformers" if model.base_url is None else "openai")
+    folder = _folder(model, kind)
+    own = None if folder is None else read_agent(folder)
+    if own is not None:
+        say(f"{folder}/{NAME}: the model plays as it was trained, where no option says otherwise")
+    own = own or _NOTHING
+    template = None if folder is None else _template(folder, model.chat_template)
+    held = None if folder is None else _held(folder)
+    bounds = _bounds(options.rules, own["rules"], held, template is not None, say)
+    count = parallel or _PARALLEL.get(kind, 64) if model.parallel is None else model.parallel
+    if count < 1:
+        raise SettingError(f"--parallel must be at least 1, got {count}")
+    return AgentPlan(
+        options=model,
+        kind=kind,
+        folder=folder,
+        own=own,
+        template=template,
+        sampling=_sampling(options.sampling, own["sampling"], bounds["max_turn_tokens"], template),
+        bounds=bounds,
+        date=options.rules.date,
+        parallel=count,
+    )
+
+
+def _folder(model: ModelOptions, kind: EngineKind) -> Path | None:
+    """Where the tokenizer is."""
+    if kind in ("transformers", "vllm"):
+        if model.base_url is not None:
+            raise SettingError(f"--base-url goes with openai and openai-ids, not --engine {kind}")
+        folder = Path(model.model)
+        if not (folder / "config.json").is_file():
+            raise SettingError(
+                f"--model {model.model}: no such folder with a model (config.json); name one as "
+                "save_pretrained writes it, or a server with --base-url"
+            )
+        return model.tokenizer or folder
+    if model.base_url is None:
+        raise SettingError(f"--engine {kind} needs --base-url, such as http://localhost:8000/v1")
+    if kind == "openai-ids" and model.tokenizer is None:
+        raise SettingError(
+            "--engine openai-ids sends token ids: name a folder with the model's tokenizer with "
+            "--tokenizer"
+        )
+    return model.tokenizer
+
+
+def _template(folder: Path, chosen: str) -> ChatTemplate:
+    source = _TEMPLATES.get(chosen)
+    if chosen not in _TEMPLATES:
+        try:
+            source = Path(chosen).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingError(
+                f"--chat-template {chosen} is none of {', '.join(_TEMPLATES)}, nor a file: {error}"
+            ) from None
+    try:
+        return ChatTemplate.from_folder(folder, chat_template=source)
+    except SettingError as error:
+        others = " or ".join(name for name in _TEMPLATES if name not in ("own", chosen))
+        raise SettingError(f"{error}; --chat-template can be {others}") from None
+
+
+def _held(folder: Path) -> int | None:
+    """Tokens that the model's positions allow, where there is a configuration that says so."""
+    file = folder / "config.json"
+    if not file.is_file():  # a tokenizer's alone
+        return None
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        found = config.get("max_position_embeddings")
+        if found is None:
+            found = config.get("text_config", {}).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError) as error:
+        raise SettingError(f"{file} can't be read: {error}") from None
+    return found if isinstance(found, int) else None
+
+
+def _bounds(
+    options: RuleOptions, own: dict[str, Any], held: int | None, counted: bool, say: Say
+) -> dict[str, Any]:
+    """Arguments of :class:`Rules`."""
+    bounds = {**PUBLISHED_RULES, **own}
+    for name in ("max_turns", "max_context", "max_turn_tokens"):
+        if getattr(options, name) is not None:
+            bounds[name] = getattr(options, name)
+    if options.system_prompt is not None:
+        bounds["system_prompt"] = read_system_prompt(options.system_prompt)
+    if options.date is not None:
+        bounds["date"] = _date(options.date)
+    bounds |= {"max_seconds": options.max_seconds, "max_cost": options.max_cost}
+    if not counted:
+        if options.max_context is not None:
+            raise SettingError("--max-context needs a tokenizer to count with: add --tokenizer")
+        bounds["max_context"] = None
+        return bounds
+    said = ""
+    if held is not None and held < bounds["max_context"]:
+        bounds["max_context"] = held
+        said = f"the model holds {held:,} tokens of context, so its episodes do"
+    quarter = max(1, bounds["max_context"] // 4)
+    known = options.max_turn_tokens is not None or "max_turn_tokens" in own
+    if not known and bounds["max_turn_tokens"] > quarter:
+        bounds["max_turn_tokens"] = quarter
+        said += f"{', and' if said else 'in a context of that size'} a turn has {quarter:,} at most"
+    if said:
+        say(said)
+    return bounds
+
+
+def _date(asked: str) -> str:
+    if asked != "today":
+        return asked
+    import datetime
+
+    return datetime.date.today().isoformat()
+
+
+def _sampling(
+    options: SamplingOptions, own: dict[str, Any], tokens: int, template: ChatTemplate | None
+) -> Sampling:
+    chosen = {**PUBLISHED_SAMPLING, **own}
+    for name in PUBLISHED_SAMPLING:
+        if getattr(options, name) is not None:
+            chosen[name] = getattr(options, name)
+    if options.greedy:
+        if options.temperature:
+            given = options.temperature
+            raise SettingError(f"--greedy is temperature 0, but --temperature is {given}")
+        chosen["temperature"] = 0.0
+    stop_ids = () if template is None else template.stop_ids
+    return Sampling(tokens, stop_ids=stop_ids, **chosen)
+
+
+def _fingerprint(folder: Path) -> str:
+    """Tells weights apart without reading them: names, sizes and times of their files."""
+    files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
+    facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

@@ -1,0 +1,103 @@
+"""``drv eval``: how well an agent answers, with broken episodes run again and never counted.
+
+Nothing heavy is imported before the command runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from trainers.commands.agent_options import USUAL_PACE, AgentOptions, PaceOptions, TaskOptions
+
+if TYPE_CHECKING:
+    from agents.evaluate import Evaluation
+    from trainers.commands.rolling import Rolling
+
+SHOWN = 5
+"""Reasons of broken episodes that are printed; --json has all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalCommand:
+    """Play questions several times and show accuracy, pass@k, endings, turns and tokens.
+
+    Broken episodes (an engine, a judge or the tools were lost) are played again, and those that
+    stay broken count in nothing but their own number.
+    """
+
+    tasks: Annotated[TaskOptions, tyro.conf.arg(name="")]
+    agent: Annotated[AgentOptions, tyro.conf.arg(name="")]
+    samples: int = 1
+    """Episodes of each question."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
+    """A folder to keep the episodes and eval.json; the same command goes on where it was. Without
+    it nothing is kept."""
+    json: bool = False
+    """Print JSON in place of the table."""
+    retries: int = 2
+    """How often a broken episode is played again."""
+    outcome: Literal["exact", "f1", "judge"] = "exact"
+    """How answers are scored."""
+    pace: Annotated[PaceOptions, tyro.conf.arg(name="")] = USUAL_PACE
+
+    def run(self) -> None:
+        """Play, and print the figures."""
+        import json
+        import sys
+        from tempfile import TemporaryDirectory
+
+        from rich.console import Console
+
+        from drv_env.errors import SettingError
+        from trainers.commands.rolling import Rolling, print_table
+        from trainers.run_folder import write_text
+
+        if self.samples < 1:
+            raise SettingError(f"--samples must be at least 1, got {self.samples}")
+        rolling = Rolling.plan(
+            self.agent,
+            self.tasks,
+            self.pace,
+            self.outcome,
+            "test",
+            self.samples,
+            self.retries,
+        )
+        with ExitStack() as stack:
+            out = self.out
+            if out is None:
+                out = Path(stack.enter_context(TemporaryDirectory(prefix="drv-eval-")))
+            try:
+                folder = rolling.run(out)
+            except KeyboardInterrupt:
+                if self.out is not None:
+                    rolling.say(f"{out} keeps the episodes that are over; the same command goes on")
+                raise
+            figures = rolling.evaluation(folder)
+            told = report(self, rolling, figures)
+            text = json.dumps(told, indent=2, ensure_ascii=True) + "\n"
+            if self.out is not None:
+                write_text(out / "eval.json", text)
+        for reason, count in rolling.reasons().most_common(SHOWN):
+            rolling.say(f"broken, {count:,} times: {reason}")
+        if self.json:
+            sys.stdout.write(text)
+        else:
+            title = f"{self.agent.model.model} on {self.tasks.tasks}"
+            print_table(Console(), title, figures.rows())
+
+
+def report(command: EvalCommand, rolling: Rolling, figures: Evaluation) -> dict[str, Any]:
+    """What --json prints and eval.json holds."""
+    return {
+        "source": command.tasks.tasks,
+        "samples": command.samples,
+        **figures.to_json(),
+        "reasons": dict(rolling.reasons()),
+        "settings": rolling.asked(),
+    }

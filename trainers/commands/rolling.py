@@ -1,0 +1,216 @@
+"""What ``drv rollout`` and ``drv eval`` share: an agent, its questions, and a folder to fill."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agents.evaluate import Evaluation, evaluate
+from agents.meter import Meter
+from agents.robust import RobustSampling
+from agents.rollout import Rollout, RolloutSettings, stream
+from agents.rollout_folder import RolloutFolder
+from drv_env.errors import DrvError, SettingError
+from drv_env.game import Game
+from drv_env.render import printable
+from drv_env.tasks import Task
+from replay.store import read_trajectories
+from replay.trajectory import Trajectory
+from trainers.commands.agent_options import AgentOptions, PaceOptions, Part, TaskOptions, ToolKind
+from trainers.commands.agent_setup import AgentPlan, plan_agent
+from trainers.commands.opened import Opened
+from trainers.commands.progress import shown
+from trainers.commands.tool_setup import (
+    OutcomeKind,
+    ToolPlan,
+    make_outcome,
+    plan_tools,
+    read_questions,
+)
+
+
+@dataclass
+class Rolling:
+    """Episodes to be played into a folder.
+
+    Attributes:
+        agent: who plays.
+        tools: with what.
+        tasks: the questions, in order.
+        outcome: how answers are scored.
+        pace: limits and deadlines.
+        group_size: episodes of each task.
+        retries: of a broken episode.
+        console: standard error.
+        broken: episodes of this run that stayed broken, without their transcripts.
+    """
+
+    agent: AgentPlan
+    tools: ToolPlan
+    tasks: list[Task]
+    outcome: OutcomeKind
+    pace: PaceOptions
+    group_size: int
+    retries: int
+    console: Console
+    broken: list[Trajectory] = field(default_factory=list)
+
+    @classmethod
+    def plan(
+        cls,
+        agent: AgentOptions,
+        tasks: TaskOptions,
+        pace: PaceOptions,
+        outcome: OutcomeKind,
+        part: Part,
+        group_size: int,
+        retries: int,
+    ) -> Rolling:
+        """Everything that can be known before the model is loaded.
+
+        Raises:
+            DrvError: naming the option or the file that can't work.
+        """
+        console = Console(stderr=True)
+        say = teller(console)
+        plan = plan_agent(agent, say)
+        wanted: ToolKind | None = "offline" if tasks.tasks == "world" else None
+        tools = plan_tools(agent.tools, plan.own, wanted)
+        found = read_questions(tasks, tools.worlds, pace.seed, part, say)
+        return cls(plan, tools, found, outcome, pace, group_size, retries, console)
+
+    def say(self, text: str) -> None:
+        """Tell the user a line."""
+        teller(self.console)(text)
+
+    def settings(self) -> RolloutSettings:
+        """Of the rollout.
+
+        Raises:
+            SettingError: naming a value that can't work.
+        """
+        pace = self.pace
+        robust = None
+        if pace.attempts != 1:
+            robust = RobustSampling(attempts=pace.attempts, faults=pace.faults)
+        return RolloutSettings(
+            group_size=self.group_size,
+            max_episodes=self.agent.parallel,
+            max_requests=pace.max_requests,
+            max_calls=pace.max_calls,
+            turn_timeout=pace.turn_timeout,
+            episode_timeout=pace.episode_timeout,
+            stragglers=pace.stragglers,
+            straggler_share=pace.straggler_share,
+            retries=self.retries,
+            robust=robust,
+            seed=pace.seed,
+        )
+
+    def asked(self) -> dict[str, Any]:
+        """What must be the same when the folder is gone on with."""
+        pace = self.pace
+        return {
+            **self.agent.asked(),
+            **self.tools.asked(),
+            "outcome": self.outcome,
+            "group_size": self.group_size,
+            "seed": pace.seed,
+            "attempts": pace.attempts,
+            "faults": pace.faults if pace.attempts != 1 else None,
+        }
+
+    def run(self, out: Path) -> RolloutFolder:
+        """Play what the folder lacks.
+
+        Raises:
+            KeyboardInterrupt: after Ctrl-C; what was over is in the folder.
+            DrvError: when something can't work.
+        """
+        settings = self.settings()
+        if out.exists() and not out.is_dir():
+            raise SettingError(f"--out {out} is a file; name a folder")
+        folder = RolloutFolder(out, self.tasks, self.asked(), self.pace.flush_seconds)
+        meter = Meter()
+        if len(folder.done) == self.planned:
+            return folder
+        agent = self.agent
+        with Opened() as opened:
+            tools = opened.keep(self.tools.make())
+            game = Game(
+                self.tasks,
+                tools,
+                outcome=opened.keep(make_outcome(self.outcome)),
+                rules=agent.rules(tools.schemas),
+                counter=agent.counter,
+            )
+            engine = opened.keep(agent.start(self.pace.seed))
+            rollouts = stream(
+                game,
+                engine,
+                agent.template,
+                self.tasks,
+                agent.sampling,
+                settings,
+                skip=folder.done,
+                provenance={"model": agent.options.model, "seed": self.pace.seed},
+                meter=meter,
+            )
+            opened.run(self._fill(folder, rollouts, meter))
+        return folder
+
+    async def _fill(
+        self, folder: RolloutFolder, rollouts: AsyncGenerator[Rollout, None], meter: Meter
+    ) -> None:
+        async with shown(meter, self.console), aclosing(folder.keep(rollouts)) as kept:
+            async for item in kept:
+                if item.trajectory.broken:
+                    self.broken.append(replace(item.trajectory, transcript=None))
+
+    @property
+    def planned(self) -> int:
+        """Episodes in all."""
+        return len(self.tasks) * self.group_size
+
+    def evaluation(self, folder: RolloutFolder) -> Evaluation:
+        """Figures of the folder's whole episodes; broken ones are counted.
+
+        Raises:
+            DrvError: when there is no whole one, saying why.
+        """
+        if len(self.broken) == self.planned:
+            first = printable(str(self.broken[0].error))
+            raise DrvError(
+                f"all {self.planned:,} episodes broke, so there is nothing to count; the first: "
+                f"{first}"
+            )
+        return evaluate(chain(read_trajectories(folder.trajectories), self.broken))
+
+    def reasons(self) -> Counter[str]:
+        """Why episodes of this run broke, and how often."""
+        return Counter(printable(str(item.error)) for item in self.broken)
+
+
+def teller(console: Console) -> Callable[[str], None]:
+    """Prints plain lines."""
+    return partial(console.print, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_table(console: Console, title: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Names and values."""
+    table = Table(title=escape(title), show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in rows:
+        table.add_row(escape(name), escape(value))
+    console.print(table)

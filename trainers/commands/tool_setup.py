@@ -1,0 +1,171 @@
+"""What the options of tools, outcome and questions come to."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from drv_env.errors import SettingError
+from drv_env.play import Outcome
+from drv_env.tasks import Task
+from drv_env.tools.base import Tools
+from trainers.agent_file import Agent
+from trainers.commands.agent_options import Part, TaskOptions, ToolKind, ToolOptions
+
+OutcomeKind = Literal["exact", "f1", "judge"]
+
+WORLD_QUESTIONS = 200
+SHOWN = 5
+"""Bad rows that are told."""
+
+
+@dataclass(frozen=True)
+class ToolPlan:
+    """Which tools, before they are made.
+
+    Attributes:
+        kind: what they work on.
+        worlds: seeds of the webs of offline tools.
+        options: the command line's.
+        settings: of offline tools, and of what a recorded web knows beside its recordings.
+    """
+
+    kind: ToolKind
+    worlds: tuple[int, ...]
+    options: ToolOptions
+    settings: dict[str, Any]
+
+    def asked(self) -> dict[str, Any]:
+        """What must be the same for episodes to belong together; plain values."""
+        if self.kind == "live":
+            return {"tools": "live"}
+        if self.kind == "recorded":
+            web = str(Path(str(self.options.web)).resolve())
+            return {"tools": "recorded", "web": web, **self.settings}
+        return {"tools": "offline", "worlds": self.worlds, **self.settings}
+
+    def make(self) -> Tools:
+        """The tools; their owner closes them.
+
+        Raises:
+            SettingError: when a key is missing, or there is no such web.
+            CassetteError: when the cassette can't be used.
+        """
+        if self.kind == "offline":
+            from drv_env.tools.offline import OfflineTools
+            from drv_env.worlds.recipe import WorldRecipe
+
+            return OfflineTools([WorldRecipe(seed) for seed in self.worlds], **self.settings)
+        if self.kind == "recorded":
+            from replay.web import RecordedWeb
+
+            return RecordedWeb(str(self.options.web), **self.settings)
+        from drv_env.tools.cassette import CassetteTools
+        from drv_env.tools.live import LiveTools
+
+        cassette = self.options.cassette
+        if cassette is None:
+            return LiveTools.from_env()
+        if self.options.cassette_only:
+            return CassetteTools(None, cassette, "replay")
+        return CassetteTools(LiveTools.from_env(), cassette)
+
+
+def plan_tools(options: ToolOptions, own: Agent, wanted: ToolKind | None = None) -> ToolPlan:
+    """Which tools the options mean.
+
+    Args:
+        options: the command line's.
+        own: what the checkpoint says of itself.
+        wanted: the only kind that will do.
+
+    Raises:
+        SettingError: when options contradict each other, or one is missing.
+    """
+    settings = dict(own["offline"])
+    trained_in: tuple[int, ...] = settings.pop("worlds", ())
+    kind: ToolKind = options.tools or wanted or "live"
+    if options.tools is None and wanted is None:
+        if options.web is not None:
+            kind = "recorded"
+        elif options.cassette is None and (options.world or trained_in):
+            kind = "offline"
+    if wanted is not None and kind != wanted:
+        raise SettingError(f"questions about a world need --tools {wanted}, not {kind}")
+    for name, belongs in (("world", "offline"), ("web", "recorded"), ("cassette", "live")):
+        if getattr(options, name) is not None and kind != belongs:
+            raise SettingError(f"--{name} goes with --tools {belongs}, not {kind}")
+    if options.cassette_only and options.cassette is None:
+        raise SettingError("--cassette-only needs --cassette, the file to answer from")
+    if kind == "recorded" and options.web is None:
+        raise SettingError("--tools recorded needs --web, a folder made by drv data web")
+    worlds = (options.world or trained_in or (0,)) if kind == "offline" else ()
+    return ToolPlan(kind, worlds, options, {} if kind == "live" else settings)
+
+
+def make_outcome(kind: OutcomeKind) -> Outcome:
+    """What scores answers; a judge's owner closes it.
+
+    Raises:
+        SettingError: when the judge's endpoint or model is not set.
+    """
+    if kind == "judge":
+        from drv_env.rewards.judge import Judge
+
+        return Judge.from_env()
+    from drv_env.rewards.outcome import exact_match, token_f1
+
+    return {"exact": exact_match, "f1": token_f1}[kind]
+
+
+def read_questions(
+    options: TaskOptions,
+    worlds: tuple[int, ...],
+    seed: int,
+    part: Part,
+    say: Callable[[str], None],
+) -> list[Task]:
+    """The questions to play.
+
+    Args:
+        options: the command line's.
+        worlds: seeds of webs to ask about.
+        seed: decides which are drawn.
+        part: of a world's questions, where the options don't say.
+        say: told of bad rows.
+
+    Raises:
+        TaskDataError: when a file can't be read or has no task.
+        SettingError: for options that can't work.
+    """
+    if options.tasks == "world":
+        from drv_env.worlds.questions import split
+        from drv_env.worlds.recipe import WorldRecipe
+
+        tasks = split([WorldRecipe(number) for number in worlds])[options.part or part]
+        count = min(WORLD_QUESTIONS, len(tasks)) if options.questions is None else options.questions
+    else:
+        if options.part is not None:
+            raise SettingError("--part goes with questions about a world, not with a file")
+        tasks = _read_file(options.tasks, say)
+        count = len(tasks) if options.questions is None else options.questions
+    if not 1 <= count <= len(tasks):
+        raise SettingError(f"--questions must be from 1 to the {len(tasks):,} there are: {count}")
+    if count == len(tasks):
+        return tasks
+    return random.Random(f"questions-{seed}").sample(tasks, count)
+
+
+def _read_file(path: str, say: Callable[[str], None]) -> list[Task]:
+    from drv_env.render import printable
+    from drv_env.task_files import read_tasks
+
+    found = read_tasks(path)
+    for problem in found.problems[:SHOWN]:
+        say(f"left out: {printable(str(problem))}")
+    if len(found.problems) > SHOWN:
+        say(f"left out: {len(found.problems) - SHOWN:,} further bad rows")
+    return list(found.tasks)

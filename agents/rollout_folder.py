@@ -94,6 +94,8 @@ class RolloutFolder:
 
     def _agree(self, asked: Mapping[str, Any]) -> None:
         """What is asked now must be what was asked; the first run writes it down."""
+        if self.path.exists() and not self.path.is_dir():
+            raise SettingError(f"{self.path} is a file; name a folder for the rollout")
         file = self.path / "rollout.json"
         wanted = json.loads(json.dumps(asked))
         if file.is_file():

@@ -3,6 +3,24 @@
 Importing this package imports no torch; each engine's own module brings what it needs.
 """
 
-from agents.engines.base import Completion, Engine, Ids, Sampling, Spans, WeightSource
+from agents.engines.base import (
+    ChatEngine,
+    Completion,
+    Engine,
+    Ids,
+    Reply,
+    Sampling,
+    Spans,
+    WeightSource,
+)
 
-__all__ = ["Completion", "Engine", "Ids", "Sampling", "Spans", "WeightSource"]
+__all__ = [
+    "ChatEngine",
+    "Completion",
+    "Engine",
+    "Ids",
+    "Reply",
+    "Sampling",
+    "Spans",
+    "WeightSource",
+]

@@ -26,6 +26,8 @@ T = TypeVar("T")
 _GRACE = 60.0
 """Seconds for vLLM's processes to end by themselves; killed, they leave shared memory."""
 
+_START_GRACE = 5.0
+
 _environment = threading.Lock()
 
 
@@ -53,6 +55,7 @@ class Host:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusal: str | None = None
         self._over = asyncio.Event()
+        self._others = set(multiprocessing.active_children())
         ready: Future[None] = Future()
         self.ended: Future[None] = Future()
         self._thread = threading.Thread(
@@ -62,6 +65,8 @@ class Host:
         try:
             ready.result()
         except BaseException:
+            self.begin_stop()
+            self._end_start()
             self.stop()
             raise
 
@@ -85,8 +90,8 @@ class Host:
     def begin_stop(self) -> None:
         """Fail what is pending and end everything, without waiting for it."""
         self.refuse("the engine is closed")
-        with suppress(RuntimeError):  # the loop is closed already
-            if self._loop is not None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed already
                 self._loop.call_soon_threadsafe(self._over.set)
 
     def stop(self) -> None:
@@ -94,6 +99,14 @@ class Host:
         self.begin_stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def _end_start(self) -> None:
+        """End the processes of a start that was interrupted: vLLM might wait for them for ever."""
+        for process in set(multiprocessing.active_children()) - self._others:
+            if process.name.startswith("EngineCore"):
+                process.terminate()
+                process.join(_START_GRACE)
+                process.kill()
 
     # ---- the thread -----------------------------------------------------------------
 
@@ -109,9 +122,10 @@ class Host:
     async def _serve(self, ready: Future[None]) -> None:
         with self._lock:
             self._loop = asyncio.get_running_loop()
-            if self._refusal is not None:
-                self._over.set()
         with _own_environment():
+            self._others = set(multiprocessing.active_children())
+            if self._refusal is not None:  # interrupted while another engine was starting
+                raise EngineError(self._refusal)
             self.llm = self._make()
         try:
             ready.set_result(None)

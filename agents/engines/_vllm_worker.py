@@ -7,11 +7,18 @@ module makes linear layers compute with the weights as loaded.
 
 A tensor of the checkpoint is a parameter of the engine's model, or a stretch of one where
 vLLM has put several together (``qkv_proj``, ``gate_up_proj``).
+
+Also here: vLLM's processes don't notice that the process they work for was killed; the
+worker does.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import select
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +51,14 @@ if importlib.util.find_spec("vllm") is not None:
 
 class WeightsExtension:
     """Methods that vLLM adds to its worker; called by name."""
+
+    def drv_end_with(self, pid: int) -> None:
+        """End vLLM's processes when process ``pid`` of this machine has ended, however."""
+        backend: Any = self.parallel_config.distributed_executor_backend  # type: ignore[attr-defined]
+        if backend in ("mp", "uni") and hasattr(os, "pidfd_open"):
+            core = os.getppid() if backend == "mp" else os.getpid()
+            watch = (os.pidfd_open(pid), core)
+            threading.Thread(target=_end_with, args=watch, name="drv-watch", daemon=True).start()
 
     def drv_weights_begin(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
         """Say how the checkpoint's tensors stand in the engine.
@@ -81,6 +96,14 @@ class WeightsExtension:
         model = self.get_model()  # type: ignore[attr-defined]
         views = {name: _view(model, name, shape) for name, shape in shapes.items()}
         save_file({name: view.cpu().clone() for name, view in views.items()}, path)
+
+
+def _end_with(host: int, core: int) -> None:
+    """Wait for the process behind a descriptor, then tell vLLM's process to end."""
+    ended = select.poll()
+    ended.register(host, select.POLLIN)
+    ended.poll()
+    os.kill(core, signal.SIGTERM)
 
 
 def _problem(model: nn.Module, shapes: Mapping[str, Sequence[int]]) -> str:

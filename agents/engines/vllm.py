@@ -123,6 +123,7 @@ class VllmEngine:
         self.max_context = int(config.max_model_len)
         self._vocabulary = int(config.get_vocab_size())
         try:
+            self._host.submit(self._call, "drv_end_with", os.getpid()).result()
             begun = self._host.submit(self._call, "drv_weights_begin", self._shapes).result()[0]
         except BaseException:
             self._finalizer()

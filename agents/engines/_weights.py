@@ -23,7 +23,7 @@ def load_weights(model: nn.Module, source: WeightSource) -> None:
         EngineError: when names or shapes don't match, or two values for tied weights
             differ; the model is then as it was.
     """
-    given = _tensors(source)
+    given = tensors_of(source)
     own = model.state_dict(keep_vars=True)
     tied: dict[int, list[str]] = {}
     for name, tensor in own.items():
@@ -52,7 +52,7 @@ def load_weights(model: nn.Module, source: WeightSource) -> None:
             target.copy_(value)
 
 
-def _tensors(source: WeightSource) -> Mapping[str, Tensor]:
+def tensors_of(source: WeightSource) -> Mapping[str, Tensor]:
     if isinstance(source, nn.Module):
         return source.state_dict()
     if isinstance(source, Mapping):

@@ -44,7 +44,7 @@ class CausalModel:
             )
         self.whole: Any = whole
         self.head: Any = head
-        self.decoder: Any = whole.base_model
+        self.decoder: Any = whole.get_decoder()
         self.config: Any = self.decoder.config
         self.device: torch.device = head.weight.device
         self.vocabulary = int(head.weight.shape[0])

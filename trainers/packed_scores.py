@@ -73,10 +73,7 @@ def score_batch(
     if len(passes) > 1 or flex:
         longest = max((sum(len(part.ids) for part in together) for together in passes), default=0)
         kept = KeptKeys(int(offsets[-1]), longest if flex else 0)
-    found = [
-        _run(model, together, offsets, kept if kept and kept.tokens else None, flex)
-        for together in passes
-    ]
+    found = [_run(model, together, offsets, kept, flex) for together in passes]
     values = torch.cat(found).cpu().numpy() if found else np.zeros(0, np.float32)
     counts = [int(part.wanted.sum()) for part in (*trunks, *branches)]
     assert len(values) == sum(counts)

@@ -1,7 +1,8 @@
 """What is scored on a trajectory, and what comes of it: plain records, no models.
 
 A *branch* is ids put behind a history, the trajectory's ids up to its end, of which some
-are scored: the probe with a gold answer, say.
+are scored: the probe with a gold answer, say.  Its value is v of the history (IGPO,
+https://arxiv.org/abs/2510.14967): the mean over j of log p(g_j | history, prefix, g_<j).
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ rows, stand one behind the other in a single pass, and see nothing of each other
 
 Two ways, by the device:
 
-- CPU: flash attention of each segment to itself and to its past, the past that neighbours
-  share for them together, joined by their log-sum-exps.  No mask is made and no key is
-  looked at in vain.
+- CPU: flash attention of each segment to itself and to its past, joined by their
+  log-sum-exps.  Near branches look together at the past they share, without a mask; only
+  for themselves and the little between their starts there is one.
 - CUDA: one FlexAttention over all kept keys and the pass's own, whose block mask leaves out
   the blocks that no query sees (https://arxiv.org/abs/2412.05496).
 
@@ -21,7 +21,7 @@ o its output, o = σ(l₁ − l₂) o₁ + σ(l₂ − l₁) o₂.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,10 @@ BLOCK = 128
 """Queries, and keys, in one block of FlexAttention's mask."""
 
 RUN = 8
-"""Branches that look at their common past together on a CPU."""
+"""The most branches that look at their common past together on a CPU."""
+
+NEAR = 512
+"""How far apart their histories may end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class SegmentPass:
         self.layers = 0
         """Layers that have called so far."""
         self._mask: Any = None
+        self._runs = [] if flex else _runs(segments)
         if flex:
             if kept is None:
                 raise ValueError("FlexAttention needs room for the pass's keys")
@@ -121,7 +125,7 @@ class SegmentPass:
         if self._flex:
             assert held is not None
             return self._at_once(query, key, value, held, scale)
-        return _by_segment(query, key, value, held, self._segments, scale)
+        return _by_run(query, key, value, held, self._runs, scale)
 
     def _at_once(
         self,
@@ -148,52 +152,73 @@ class SegmentPass:
 # ---- CPU -----------------------------------------------------------------------------------
 
 
-def _by_segment(
+class _Run:
+    """Segments that look at their common past together: more queries a key, which is faster.
+
+    Args:
+        segments: one, or several branches of a row, next to each other in the pass.
+    """
+
+    def __init__(self, segments: Sequence[Placed]) -> None:
+        starts = [part.start for part in segments]
+        first, last = segments[0], segments[-1]
+        self.own = slice(first.at, last.at + last.count)
+        self.common = slice(first.row, first.row + min(starts))
+        self.between = slice(self.common.stop, first.row + max(starts))
+        self.mask: Tensor | None = None
+        """What each query sees of the run's own keys and of those between; None: causal."""
+        if len(segments) > 1:
+            own = self.own.stop - self.own.start
+            sees = torch.zeros(own, own + max(starts) - min(starts), dtype=torch.bool)
+            for part in segments:
+                here = slice(part.at - first.at, part.at - first.at + part.count)
+                sees[here, here] = True
+                sees[here, own : own + part.start - min(starts)] = True
+            sees[:, :own].tril_()
+            self.mask = torch.zeros(sees.shape).masked_fill_(~sees, -torch.inf)
+
+
+def _runs(segments: Sequence[Placed]) -> list[_Run]:
+    found: list[list[Placed]] = []
+    for part in segments:
+        first = found[-1][0] if found else None
+        if (
+            first is None
+            or part.kept
+            or first.kept
+            or first.row != part.row
+            or abs(first.start - part.start) > NEAR
+            or len(found[-1]) == RUN
+        ):
+            found.append([])
+        found[-1].append(part)
+    return [_Run(run) for run in found]
+
+
+def _by_run(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     held: tuple[Tensor, Tensor] | None,
-    segments: Sequence[Placed],
+    runs: Sequence[_Run],
     scale: float | None,
 ) -> Tensor:
     group = query.shape[1] // key.shape[1]
-    if group > 1:
-        key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
     out = torch.empty_like(query)
-    for run in _runs(segments):
-        at, stop = run[0].at, run[-1].at + run[-1].count
-        shared = min(part.start for part in run)
-        mine = query[:, :, at:stop]
-        found: list[Tensor] = []
-        weights: list[Tensor] = []
-        for part in run:
-            own = slice(part.at, part.at + part.count)
-            one = _flash(query[:, :, own], key[:, :, own], value[:, :, own], True, scale)
-            if part.start > shared:
-                assert held is not None
-                between = slice(part.row + shared, part.row + part.start)
-                one = _joined(one, _past(query[:, :, own], held, between, scale))
-            found.append(one[0])
-            weights.append(one[1])
-        whole = (torch.cat(found, 2), torch.cat(weights, 2)) if len(run) > 1 else one
-        if shared:
+    for run in runs:
+        mine, keys, values = (given[:, :, run.own] for given in (query, key, value))
+        if run.between.start < run.between.stop:
             assert held is not None
-            past = slice(run[0].row, run[0].row + shared)
-            whole = _joined(whole, _past(mine, held, past, scale))
-        out[:, :, at:stop] = whole[0]
+            keys = torch.cat([keys, held[0][:, :, run.between]], 2)
+            values = torch.cat([values, held[1][:, :, run.between]], 2)
+        if group > 1:
+            keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
+        found = _flash(mine, keys, values, scale, run.mask, causal=run.mask is None)
+        if run.common.start < run.common.stop:
+            assert held is not None
+            found = _joined(found, _past(mine, held, run.common, scale))
+        out[:, :, run.own] = found[0]
     return out
-
-
-def _runs(segments: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
-    """Segments that look at their common past together, for more queries a key: it is faster."""
-    run: list[Placed] = []
-    for part in segments:
-        if run and (part.kept or run[0].row != part.row or run[0].kept or len(run) == RUN):
-            yield run
-            run = []
-        run.append(part)
-    if run:
-        yield run
 
 
 def _past(
@@ -205,9 +230,7 @@ def _past(
     """
     shape = query.shape
     keys, values = held[0][:, :, where], held[1][:, :, where]
-    found, weight = _flash(
-        query.reshape(1, keys.shape[1], -1, shape[-1]), keys, values, False, scale
-    )
+    found, weight = _flash(query.reshape(1, keys.shape[1], -1, shape[-1]), keys, values, scale)
     return found.view(shape), weight.view(shape[:-1])
 
 
@@ -218,11 +241,22 @@ def _joined(one: tuple[Tensor, Tensor], two: tuple[Tensor, Tensor]) -> tuple[Ten
 
 
 def _flash(
-    query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float | None,
+    mask: Tensor | None = None,
+    causal: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp of the scores (1, heads, tokens)."""
+    """Output and log-sum-exp of the scores (1, heads, tokens), in float32."""
     output, log_sum_exp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, causal, scale=scale
+        query,
+        key,
+        value,
+        0.0,
+        causal,
+        attn_mask=None if mask is None else mask.to(query.dtype)[None, None],
+        scale=scale,
     )
     return output.float().contiguous(), log_sum_exp.float().contiguous()
 

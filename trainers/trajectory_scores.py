@@ -73,6 +73,7 @@ def score_trajectories(
     if method != "plain":
         refuse_changing_past(causal.config)
     with evaluating(causal.whole):
+        _refuse_changed_logits(causal)
         if method in ("auto", "packed"):
             problem = _packing_problem(causal)
             if problem and method == "packed":
@@ -199,17 +200,38 @@ def _flex(model: CausalModel) -> bool:
     return model.device.type == "cuda"
 
 
-_PACKING: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
-"""Why a model can't be packed, "" where it can; found once a model."""
+_PACKING: weakref.WeakKeyDictionary[nn.Module, dict[torch.device, str]]
+_PACKING = weakref.WeakKeyDictionary()
+"""Why a model can't be packed on a device, "" where it can; found once."""
+
+
+_AS_THE_HEAD: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+"""Models whose logits are what the head gives."""
+
+
+def _refuse_changed_logits(model: CausalModel) -> None:
+    """Refuse a model that scales or caps its logits after the head, which is not done here."""
+    if model.whole in _AS_THE_HEAD:
+        return
+    ids = torch.arange(9, device=model.device)[None] * 7 % model.vocabulary
+    own = model.whole(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+    ours = model.head(model.states(ids)[0]).float().log_softmax(-1)
+    atol = 1e-4 if model.head.weight.dtype == torch.float32 else 0.2
+    if not torch.allclose(ours, own, atol=atol, rtol=0, equal_nan=True):
+        raise SettingError(
+            f"{type(model.whole).__name__} changes its logits after the head (a scale, a cap), "
+            "which scoring in chunks does not do; set that to 1 or off in its configuration"
+        )
+    _AS_THE_HEAD.add(model.whole)
 
 
 def _packing_problem(model: CausalModel) -> str:
-    found = _PACKING.get(model.whole)
-    if found is None:
-        found = _PACKING[model.whole] = _find_packing_problem(model)
-        if found:
-            log.warning("trajectories are scored branch by branch, which is slower: %s", found)
-    return found
+    known = _PACKING.setdefault(model.whole, {})
+    if model.device not in known:
+        known[model.device] = problem = _find_packing_problem(model)
+        if problem:
+            log.warning("trajectories are scored branch by branch, which is slower: %s", problem)
+    return known[model.device]
 
 
 def _find_packing_problem(model: CausalModel) -> str:

@@ -379,8 +379,10 @@ def test_attention_with_more_in_it_is_named(items, monkeypatch):
         return whole(self, *given, **named, softcap=50.0)
 
     monkeypatch.setattr(modeling_qwen3.Qwen3Attention, "forward", capped)
+    model = qwen()
+    model.set_attn_implementation("eager")
     with pytest.raises(SettingError, match=r"softcap.*sequential"):
-        score_trajectories(qwen(), items, method="packed")
+        score_trajectories(model, items, method="packed")
 
 
 def test_impossible_settings_are_refused(model, items):

@@ -313,6 +313,7 @@ def _reinforce(
         steps=config.rl_steps,
         learning_rate=config.rl_learning_rate,
         sampling=game.sampling(1.0),
+        gain_by="engine",  # whose cache still holds the histories
         seed=config.seed,
     )
     update = track(f"{config.algorithm.upper()} on own rollouts", config.rl_steps)

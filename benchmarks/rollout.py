@@ -75,7 +75,7 @@ FULL = Plan(
     busy=64,
     rounds=3,
     lengths=((10, 1), (50, 1), (200, 4)),
-    vllm=Scale(episodes=32, at_once=16, turns=8, tokens=128, rounds=3),
+    vllm=Scale(episodes=32, at_once=16, turns=5, tokens=64, rounds=3),
 )
 QUICK = Plan(
     episodes=40,

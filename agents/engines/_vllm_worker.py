@@ -20,6 +20,7 @@ import select
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -53,7 +54,13 @@ class WeightsExtension:
     """Methods that vLLM adds to its worker; called by name."""
 
     def drv_end_with(self, pid: int) -> None:
-        """End vLLM's processes when process ``pid`` of this machine has ended, however."""
+        """End vLLM's processes when process ``pid`` of this machine has ended, however.
+
+        The worker leaves the terminal's process group: Ctrl-C is for those who can close the
+        engine in order, and a worker that dies of it looks like one that broke.
+        """
+        with suppress(OSError):  # it leads a group already
+            os.setsid()
         backend: Any = self.parallel_config.distributed_executor_backend  # type: ignore[attr-defined]
         if backend in ("mp", "uni") and hasattr(os, "pidfd_open"):
             core = os.getppid() if backend == "mp" else os.getpid()

@@ -1,8 +1,9 @@
 """Rows to train on out of the token documents on disk.
 
-:func:`document_rows` gives one row a document, which is what the trainers' loss takes: no
-token sees another trajectory.  :func:`packed_rows` gives the packed ones, for trainers that
-mind :class:`replay.packing.PackedRow`'s boundaries.
+:func:`store_rows` gives every document once, with the weights by which
+:func:`trainers.sft.train_sft` draws them anew in every epoch; :func:`document_rows` gives the
+documents of one draw.  Both leave packing to the trainer, which packs each pass.
+:func:`packed_rows` gives rows packed beforehand, whose boundaries the trainer minds too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replay.packing import PackedRows, draw
 from replay.token_store import TokenStore
@@ -34,6 +36,11 @@ class DocumentRows(Sequence[Row]):
     def __getitem__(self, index: int) -> Row:  # type: ignore[override]
         document = self._store[int(self._numbers[index])]
         return Row(document.ids, document.mask)
+
+
+def store_rows(store: TokenStore) -> tuple[DocumentRows, NDArray[np.float64]]:
+    """All documents, and their weights: ``train_sft(…, rows, weights=weights)``."""
+    return DocumentRows(store, np.arange(len(store))), store.weights
 
 
 def document_rows(store: TokenStore, *, seed: int = 0, epoch: int = 0) -> DocumentRows:

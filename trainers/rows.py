@@ -1,7 +1,8 @@
-"""Rows of tokens with a loss mask, and their padding into tensors."""
+"""Rows of tokens with a loss mask: their padding into tensors, and parts of like size."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,36 @@ def by_tokens(lengths: Sequence[int], most: int) -> list[list[int]]:
         else:
             parts.append([index])
     return parts
+
+
+def balanced(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """Indices in as few parts as hold ``most`` tokens each, of like sums, unpadded.
+
+    The longest first, each into the emptiest part (LPT, Graham 1969), with one part more
+    until none is too full.
+
+    Args:
+        lengths: tokens of each row.
+        most: tokens of a part; a row longer than that is a part by itself.
+
+    Example:
+        >>> balanced([5, 1, 2, 9, 4], 6)
+        [[3], [0, 1], [2, 4]]
+    """
+    alone = [[index] for index, length in enumerate(lengths) if length > most]
+    rest = [index for index, length in enumerate(lengths) if length <= most]
+    rest.sort(key=lambda index: -lengths[index])
+    count = -(-sum(lengths[index] for index in rest) // most)
+    while True:
+        parts: list[list[int]] = [[] for _ in range(count)]
+        sums = [(0, part) for part in range(count)]
+        for index in rest:
+            size, part = heapq.heappop(sums)
+            parts[part].append(index)
+            heapq.heappush(sums, (size + lengths[index], part))
+        if all(size <= most for size, _ in sums):
+            return alone + [sorted(part) for part in parts]
+        count += 1
 
 
 def pad_rows(rows: Sequence[Row], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:

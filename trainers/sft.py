@@ -1,23 +1,35 @@
 """Behaviour cloning: supervised fine-tuning on the agent's tokens of trajectories.
 
 The loss is the negative log-likelihood of the masked tokens, averaged over all of them in
-the batch (DR-Venus, arXiv 2604.19859: thought, call and answer; observations masked).
-It knows rows of tokens: no text, no episodes.
+the batch (DR-Venus, arXiv 2604.19859: thought, call and answer; observations masked),
+however the batch is cut into micro-batches.  It knows rows of tokens: no text, no episodes.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
 
-import numpy as np
 import torch
-from torch import nn
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
 
 from drv_env.errors import SettingError
-from trainers.log_probs import token_log_probs
+from trainers.causal_model import evaluating
+from trainers.interrupts import Interrupt, finishing_first
+from trainers.log_probs import token_nll
+from trainers.model_setup import Precision, check_precision, computing
+from trainers.packed_attention import attending, pack_rows
 from trainers.rows import Row, pad_rows
+from trainers.sft_batches import Batches, Rows, checked, micro_batches, parts
+from trainers.training_state import StateFolder
+
+Schedule = Literal["linear", "cosine", "constant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +38,24 @@ class SFTConfig:
 
     Attributes:
         epochs: passes over the rows.
+        max_steps: stop after so many steps, whatever the epochs; the schedule ends there.
         batch_size: rows a step.
-        learning_rate: peak of the schedule: linear warm-up, then linear decay to 0.
-        warmup_steps: steps of the warm-up.
+        batch_tokens: where given, a step takes rows as long as they have together no more
+            tokens than this, instead of ``batch_size``.
+        microbatch_tokens: the most tokens of one forward pass, padding counted; a longer row
+            is alone.  None takes the batch in one.  It changes memory and speed only.
+        packed: put the rows of a pass behind one another, each attending to itself alone
+            (:mod:`trainers.packed_attention`), instead of padding them to the longest.  It
+            changes memory and speed only.
+        learning_rate: peak of the schedule.
+        schedule: after the warm-up ``linear`` (down to near 0), ``cosine`` (the same by half a
+            cosine, arXiv 1608.03983) or ``constant``.
+        warmup_steps: steps of the linear warm-up.
         weight_decay: AdamW's.
         max_grad_norm: gradients are clipped to this norm.
+        precision: see :mod:`trainers.model_setup`.
+        eval_every: steps between two losses on held-out rows; 0 is after the last alone.
+        save_every: steps between two states; 0 is after the last (and on Ctrl-C) alone.
         seed: decides the order of the rows.
 
     Raises:
@@ -38,24 +63,52 @@ class SFTConfig:
     """
 
     epochs: int = 1
+    max_steps: int | None = None
     batch_size: int = 8
+    batch_tokens: int | None = None
+    microbatch_tokens: int | None = None
+    packed: bool = False
     learning_rate: float = 3e-3
+    schedule: Schedule = "linear"
     warmup_steps: int = 20
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
+    precision: Precision = "float32"
+    eval_every: int = 0
+    save_every: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise SettingError(f"learning_rate must be above 0, got {self.learning_rate}")
+        for name in ("epochs", "max_steps", "batch_size", "batch_tokens", "microbatch_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SettingError(f"{name} must be at least 1, got {value}")
+        for name in ("warmup_steps", "eval_every", "save_every"):
+            if getattr(self, name) < 0:
+                raise SettingError(f"{name} must be at least 0, got {getattr(self, name)}")
+        for name in ("learning_rate", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise SettingError(f"{name} must be above 0, got {getattr(self, name)}")
+        if self.schedule not in ("linear", "cosine", "constant"):
+            raise SettingError(f"schedule may be linear, cosine or constant, got {self.schedule!r}")
+        check_precision(self.precision)
 
 
 @dataclass(frozen=True, slots=True)
 class SFTStep:
-    """What one step measured: its number from 1, of how many, nats a token, tokens, time."""
+    """What one step measured.
+
+    Attributes:
+        step: its number, from 1.
+        steps: of the run.
+        loss: nats a learnt token, before the step's update.
+        tokens: of the rows, padding not counted.
+        seconds: of the step, without evaluation and saving.
+        learning_rate: of its update.
+        learnt: tokens that the loss is about.
+        grad_norm: before clipping.
+        held_out_loss: after the update; None where it was not asked for.
+    """
 
     step: int
     steps: int
@@ -63,83 +116,214 @@ class SFTStep:
     tokens: int
     seconds: float
     learning_rate: float
+    learnt: int = 0
+    grad_norm: float = math.nan
+    held_out_loss: float | None = None
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens a second, padding not counted."""
+        return self.tokens / self.seconds
 
 
 def train_sft(
     model: nn.Module,
-    rows: Sequence[Row],
+    rows: Rows,
     config: SFTConfig,
     on_step: Callable[[SFTStep], None] = lambda step: None,
+    *,
+    weights: ArrayLike | None = None,
+    held_out: Rows = (),
+    state: str | Path | None = None,
 ) -> list[SFTStep]:
     """Train ``model`` in place on ``rows``.
 
     Args:
-        model: a Transformers causal language model.
-        rows: trajectories in tokens; rows without a learnt token are refused.
+        model: a Transformers causal language model, or peft's around one; see
+            :func:`trainers.model_setup.prepare_model`.
+        rows: trajectories in tokens, or packed rows of them (each counts as one row); rows
+            without a learnt token are refused.
         config: the settings.
         on_step: told of every step.
+        weights: one a row: how often it comes in an epoch on average.  None is once.
+        held_out: rows whose loss is measured; see ``config.eval_every``.
+        state: a folder for the run's whole state, from which the same call goes on after
+            the process was killed, or after Ctrl-C, which then lets a step finish, saves and
+            raises KeyboardInterrupt.
 
     Returns:
-        Every step's measurements.
+        The measurements of the steps that this call took.
 
     Raises:
-        SettingError: when there are no rows, or a row has nothing to learn.
+        SettingError: when there are no rows, a row has nothing to learn, or the state in the
+            folder is of another run.
     """
-    _check_rows(rows)
-    device = next(model.parameters()).device
-    per_epoch = -(-len(rows) // config.batch_size)
-    steps = per_epoch * config.epochs
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    batches = Batches(
+        rows,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        batch_tokens=config.batch_tokens,
+        seed=config.seed,
+        weights=weights,
     )
-    model.train()
+    if len(held_out):
+        checked(held_out)
+    steps = min(len(batches), config.max_steps or len(batches))
+    trained = [each for each in model.parameters() if each.requires_grad]
+    optimiser = torch.optim.AdamW(
+        trained, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+    keeper = _Keeper(state, model, optimiser, config, batches.digest)
     done: list[SFTStep] = []
-    for batch in _batches(rows, config):
-        started = time.perf_counter()
-        number = len(done) + 1
-        rate = config.learning_rate * schedule(number, steps, config.warmup_steps)
-        for group in optimiser.param_groups:
-            group["lr"] = rate
-        ids, mask = pad_rows(batch, device)
-        log_probs, _ = token_log_probs(model, ids, mask)
-        loss = -log_probs.mean()
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
-        optimiser.step()
-        seconds = time.perf_counter() - started
-        done.append(SFTStep(number, steps, float(loss.detach()), ids.numel(), seconds, rate))
-        on_step(done[-1])
+    model.train()
+    with keeper.guard() as interrupt:
+        for number in range(keeper.start() + 1, steps + 1):
+            started = time.perf_counter()
+            rate = config.learning_rate * schedule(
+                number, steps, config.warmup_steps, config.schedule
+            )
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            batch = batches[number]
+            learnt = sum(int(row.mask.sum()) for row in batch)
+            loss = _accumulate(model, optimiser, batch, learnt, config)
+            norm = nn.utils.clip_grad_norm_(trained, config.max_grad_norm)
+            optimiser.step()
+            figures = float(loss), float(norm)  # which waits for the device
+            seconds = time.perf_counter() - started
+            measured = SFTStep(
+                step=number,
+                steps=steps,
+                loss=figures[0],
+                tokens=sum(len(row) for row in batch),
+                seconds=seconds,
+                learning_rate=rate,
+                learnt=learnt,
+                grad_norm=figures[1],
+                held_out_loss=_held_out(model, held_out, config, number, steps),
+            )
+            done.append(measured)
+            try:
+                on_step(measured)
+            except KeyboardInterrupt:
+                interrupt.asked = True
+            over = interrupt.asked or number == steps
+            if over or (config.save_every and number % config.save_every == 0):
+                keeper.save(number)
+            if interrupt.asked:
+                raise KeyboardInterrupt
     model.eval()
     return done
 
 
-def schedule(step: int, steps: int, warmup: int) -> float:
+def schedule(step: int, steps: int, warmup: int, kind: Schedule = "linear") -> float:
     """The learning rate's factor at ``step`` (from 1): up linearly, then down to near 0.
 
     Example:
         >>> [round(schedule(step, 4, 2), 2) for step in (1, 2, 3, 4)]
         [0.5, 1.0, 0.67, 0.33]
+        >>> [round(schedule(step, 4, 2, "cosine"), 2) for step in (1, 2, 3, 4)]
+        [0.5, 1.0, 0.75, 0.25]
     """
     if step < warmup:
         return step / warmup
-    return (steps - step + 1) / max(1, steps - max(warmup, 1) + 1) if step > warmup else 1.0
+    if kind == "constant" or step <= warmup:
+        return 1.0
+    left = (steps - step + 1) / max(1, steps - max(warmup, 1) + 1)
+    return left if kind == "linear" else (1 - math.cos(math.pi * left)) / 2
 
 
-def _batches(rows: Sequence[Row], config: SFTConfig) -> Iterator[list[Row]]:
-    """Random batches: sorting rows by length would put like questions together."""
-    rng = np.random.default_rng(config.seed)
-    for _ in range(config.epochs):
-        order = rng.permutation(len(rows))
+def mean_nll(model: nn.Module, rows: Rows, config: SFTConfig) -> float:
+    """Nats a learnt token over all of ``rows``; no gradient, no dropout.
+
+    Args:
+        model: as in :func:`train_sft`.
+        rows: each with something to learn.
+        config: says how passes are made.
+    """
+    _, learnt = checked(rows)
+    total = int(learnt.sum())
+    found = 0.0
+    with evaluating(model):
         for start in range(0, len(rows), config.batch_size):
-            yield [rows[index] for index in order[start : start + config.batch_size]]
+            chosen = range(start, min(start + config.batch_size, len(rows)))
+            batch = [part for index in chosen for part in parts(rows[index])]
+            for micro in micro_batches(batch, config.microbatch_tokens, config.packed):
+                with _attention(model, config):
+                    found += float(_nll(model, micro, total, config))
+    return found
 
 
-def _check_rows(rows: Sequence[Row]) -> None:
-    if not rows:
-        raise SettingError("there are no rows to train on")
-    for index, row in enumerate(rows):
-        if not row.mask.any():
-            raise SettingError(f"row {index} has no token of the agent's to learn")
-        if row.mask[0]:
-            raise SettingError(f"row {index} learns its first token, before which nothing stands")
+def _accumulate(
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    batch: Sequence[Row],
+    learnt: int,
+    config: SFTConfig,
+) -> Tensor:
+    """Gradients of the batch's loss, which is returned, one micro-batch after another."""
+    optimiser.zero_grad(set_to_none=True)
+    losses = []
+    for micro in micro_batches(batch, config.microbatch_tokens, config.packed):
+        with _attention(model, config):
+            loss = _nll(model, micro, learnt, config)
+            loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(loss.detach())
+    return torch.stack(losses).sum()
+
+
+def _nll(model: nn.Module, rows: Sequence[Row], total: int, config: SFTConfig) -> Tensor:
+    device = next(model.parameters()).device
+    with computing(device, config.precision):
+        if config.packed:
+            ids, mask, documents = pack_rows(rows, device)
+            return token_nll(model, ids, mask, total, documents)
+        return token_nll(model, *pad_rows(rows, device), total)
+
+
+def _attention(model: nn.Module, config: SFTConfig) -> AbstractContextManager[None]:
+    return attending(model) if config.packed else nullcontext()
+
+
+def _held_out(
+    model: nn.Module, rows: Rows, config: SFTConfig, step: int, steps: int
+) -> float | None:
+    due = step == steps or (config.eval_every and step % config.eval_every == 0)
+    return mean_nll(model, rows, config) if due and len(rows) else None
+
+
+class _Keeper:
+    """The run's state on disk; without a folder it keeps nothing."""
+
+    def __init__(
+        self,
+        folder: str | Path | None,
+        model: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        config: SFTConfig,
+        rows: str,
+    ) -> None:
+        self._folder = None if folder is None else StateFolder(folder)
+        self._model, self._optimiser = model, optimiser
+        told = asdict(config)
+        for name in ("eval_every", "save_every"):
+            del told[name]  # these may change between two lives of a run
+        self._settings: dict[str, Any] = {"trainer": "sft", **told, "rows": rows}
+
+    def guard(self) -> AbstractContextManager[Interrupt]:
+        """Ctrl-C lets a step finish where there is a state to save."""
+        if self._folder is None:
+            return nullcontext(Interrupt())
+        return finishing_first("this step, whose state is saved")
+
+    def start(self) -> int:
+        """Steps that an earlier life of the run has done; its state is restored."""
+        saved = None if self._folder is None else self._folder.latest()
+        if saved is None:
+            return 0
+        saved.restore(self._model, self._optimiser, self._settings)
+        return saved.step
+
+    def save(self, step: int) -> None:
+        if self._folder is not None:
+            self._folder.save(step, self._model, self._optimiser, self._settings)

@@ -11,8 +11,9 @@ from replay.template import ChatTemplate
 from replay.token_store import TokenStore, write_documents
 from tests.replay import recordings as made
 from tests.replay.conftest import byte_level_bpe
-from trainers.packed_rows import document_rows, packed_rows
+from trainers.packed_rows import document_rows, packed_rows, store_rows
 from trainers.rows import pad_rows
+from trainers.sft_batches import Batches
 
 
 @pytest.fixture
@@ -34,6 +35,22 @@ def test_documents_are_rows_drawn_by_weight(store):
     assert ids.shape == mask.shape == (3, int(store.lengths.max()))
     assert int(mask.sum()) == sum(int(row.mask.sum()) for row in rows)
     assert not any(row.mask[0] for row in rows)
+
+
+def test_all_documents_come_with_their_weights(store):
+    rows, weights = store_rows(store)
+    assert [len(row) for row in rows] == store.lengths.tolist()
+    assert weights.tolist() == [2, 1]
+    batches = Batches(rows, weights=weights, epochs=3, batch_size=3)
+    assert [len(batches[step]) for step in (1, 2, 3)] == [3, 3, 3]
+
+
+def test_packed_rows_and_their_documents_are_learnt_alike(store):
+    packed = packed_rows(store, 4_000)
+    batches = Batches(packed, batch_size=len(packed))
+    found = sorted(row.ids.tobytes() for row in batches[1])
+    assert found == sorted(row.ids.tobytes() for row in document_rows(store))
+    assert batches.learnt.sum() == sum(int(row.mask.sum()) for row in document_rows(store))
 
 
 def test_packed_rows_are_of_one_length(store):

@@ -4,11 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
 from drv_env import SettingError
 from replay.sft_rows import transcribe
 from trainers.rows import Row, pad_rows
-from trainers.sft import SFTConfig, schedule, train_sft
+from trainers.sft import SFTConfig, mean_nll, schedule, train_sft
 from trainers.warmup import CopyConfig, warm_up_copying
 
 
@@ -77,6 +78,97 @@ def test_the_schedule_rises_and_falls():
     assert factors[:3] == pytest.approx([1 / 3, 2 / 3, 1.0])
     assert all(a > b for a, b in itertools.pairwise(factors[2:]))
     assert factors[-1] > 0
+
+
+def test_schedules_have_their_shapes():
+    cosine = [schedule(step, 10, 2, "cosine") for step in range(1, 11)]
+    assert cosine[:2] == [0.5, 1.0]
+    assert all(a > b > 0 for a, b in itertools.pairwise(cosine[1:]))
+    assert cosine[-1] < schedule(10, 10, 2)
+    assert [schedule(step, 4, 2, "constant") for step in range(1, 5)] == [0.5, 1, 1, 1]
+    assert schedule(1, 10, 0) == schedule(1, 10, 0, "cosine") == 1.0
+
+
+def gradient_of(game, rows, **settings):
+    """The first step's gradient: AdamW's first momentum is a tenth of it."""
+    model, found = game.model(), {}
+
+    def look(step):
+        found.update({name: each.grad.clone() for name, each in model.named_parameters()})
+        found["loss"] = torch.tensor(step.loss)
+
+    config = SFTConfig(batch_size=len(rows), max_grad_norm=1e9, max_steps=1, **settings)
+    train_sft(model, rows, config, look)
+    return found
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("microbatch_tokens", [None, 700, 1])
+def test_the_loss_is_the_mean_over_all_tokens_however_it_is_cut(
+    tiny_game, packed, microbatch_tokens
+):
+    rows = rows_of(tiny_game)[:9]
+    expected = gradient_of(tiny_game, rows)
+    found = gradient_of(tiny_game, rows, packed=packed, microbatch_tokens=microbatch_tokens)
+    for name, each in expected.items():
+        torch.testing.assert_close(found[name], each, atol=2e-6, rtol=1e-3, msg=name)
+
+
+def test_packed_training_ends_where_padded_does(tiny_game):
+    losses = []
+    for packed in (False, True):
+        config = SFTConfig(epochs=2, warmup_steps=3, packed=packed, microbatch_tokens=1_500)
+        losses.append([s.loss for s in train_sft(tiny_game.model(), rows_of(tiny_game), config)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_a_step_says_what_it_measured(tiny_game):
+    rows = rows_of(tiny_game)[:4]
+    (step,) = train_sft(tiny_game.model(), rows, SFTConfig(max_steps=1, batch_size=4))
+    assert step.tokens == sum(len(row) for row in rows)
+    assert step.learnt == sum(int(row.mask.sum()) for row in rows)
+    assert step.tokens_per_s == step.tokens / step.seconds
+    assert step.grad_norm > 0
+    assert step.held_out_loss is None
+
+
+def test_held_out_rows_are_measured_and_not_learnt(tiny_game):
+    rows = rows_of(tiny_game)
+    config = SFTConfig(max_steps=5, batch_size=4, eval_every=2, packed=True, microbatch_tokens=900)
+    model = tiny_game.model()
+    steps = train_sft(model, rows[:24], config, held_out=rows[24:])
+    assert [step.held_out_loss is None for step in steps] == [True, False, True, False, False]
+    assert steps[-1].held_out_loss == pytest.approx(
+        mean_nll(model, rows[24:], SFTConfig()), rel=1e-4
+    )
+    other = tiny_game.model()
+    train_sft(other, rows[:24], config)
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_steps_can_be_bounded(tiny_game):
+    steps = train_sft(tiny_game.model(), rows_of(tiny_game), SFTConfig(epochs=9, max_steps=3))
+    assert [(step.step, step.steps) for step in steps] == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epochs": 0},
+        {"microbatch_tokens": 0},
+        {"batch_tokens": 0},
+        {"warmup_steps": -1},
+        {"learning_rate": 0.0},
+        {"max_grad_norm": 0.0},
+        {"schedule": "square"},
+        {"precision": "float16"},
+        {"save_every": -1},
+    ],
+)
+def test_settings_that_cannot_work_are_named(wrong):
+    with pytest.raises(SettingError, match=next(iter(wrong))):
+        SFTConfig(**wrong)
 
 
 def test_rows_are_padded_on_the_right():

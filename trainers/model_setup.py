@@ -1,0 +1,160 @@
+"""How a model is trained: precision, gradient checkpointing, adapters (LoRA).
+
+- *Precision.*  ``bfloat16`` is mixed precision: what is trained stays in float32, and
+  matrices are multiplied in bfloat16 (``torch.autocast``), as in
+  https://arxiv.org/abs/1710.03740, whose loss scaling bfloat16's range does without
+  (https://arxiv.org/abs/1905.12322).  Weights that are rounded to bfloat16 after every step
+  would lose updates below 1/256 of a weight, and at a learning rate of 1e-6 that is all of
+  them.  Under LoRA the frozen weights are stored in bfloat16, for nothing is added to them.
+- *Gradient checkpointing* keeps one hidden state a layer and makes the rest again
+  (https://arxiv.org/abs/1604.06174).
+- *LoRA* (https://arxiv.org/abs/2106.09685) needs the package peft.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from drv_env.errors import SettingError, boundary
+from trainers.causal_model import unwrapped
+
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoRASettings:
+    """Adapters instead of the whole weights.
+
+    Attributes:
+        rank: of the two matrices whose product is added to a weight.
+        alpha: the product is multiplied by alpha / rank.
+        dropout: of the adapters' inputs.
+        targets: names of the layers that get adapters; ``all-linear`` is every linear layer
+            but the head, which QLoRA (https://arxiv.org/abs/2305.14314, section 4) found
+            necessary to match full fine-tuning.
+
+    Raises:
+        SettingError: naming a value that can't work.
+    """
+
+    rank: int = 32
+    alpha: float = 32.0
+    dropout: float = 0.0
+    targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise SettingError(f"rank must be at least 1, got {self.rank}")
+        if not self.alpha > 0:
+            raise SettingError(f"alpha must be above 0, got {self.alpha}")
+        if not 0 <= self.dropout < 1:
+            raise SettingError(f"dropout must be in [0, 1), got {self.dropout}")
+        if not self.targets:
+            raise SettingError("targets names no layer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """See the module.
+
+    Attributes:
+        precision: what matrices are multiplied in.
+        gradient_checkpointing: less memory for a third more time.
+        lora: adapters; None trains all weights.
+
+    Raises:
+        SettingError: for an unknown precision.
+    """
+
+    precision: Precision = "float32"
+    gradient_checkpointing: bool = False
+    lora: LoRASettings | None = None
+
+    def __post_init__(self) -> None:
+        check_precision(self.precision)
+
+
+def prepare_model(model: nn.Module, settings: ModelSettings) -> nn.Module:
+    """The model, ready to be trained as the settings say; it is changed in place.
+
+    Args:
+        model: a Transformers causal language model.
+        settings: of the training; its precision goes to the trainer's settings too.
+
+    Returns:
+        The model itself, or with LoRA peft's wrapper around it, which is what to train.
+
+    Raises:
+        SettingError: without peft, or when no layer has a name among LoRA's targets.
+    """
+    found: Any = model
+    if settings.lora is None:
+        found.float()
+    else:
+        found.to(torch.bfloat16 if settings.precision == "bfloat16" else torch.float32)
+        found = _with_adapters(found, settings.lora)
+    if settings.gradient_checkpointing:
+        _checkpoint(unwrapped(found))
+    return found  # type: ignore[no-any-return]
+
+
+def merged(model: nn.Module) -> Any:
+    """What to save: a Transformers model, with its adapters, if any, added to the weights.
+
+    A model without adapters is returned as it is; one with them is copied, so that training
+    can go on, and merged in float32 before it is rounded to what its weights are stored in.
+    """
+    if not hasattr(model, "merge_and_unload"):
+        return model
+    plain: Any = model
+    stored = next(each.dtype for each in plain.parameters() if not each.requires_grad)
+    return copy.deepcopy(plain).float().merge_and_unload().to(stored)
+
+
+def computing(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
+    """Inside, matrices are multiplied in ``precision``; for forward passes."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def check_precision(precision: str) -> None:
+    """Refuse an unknown precision.
+
+    Raises:
+        SettingError: naming it.
+    """
+    if precision not in ("float32", "bfloat16"):
+        raise SettingError(f"precision may be float32 or bfloat16, got {precision!r}")
+
+
+def _checkpoint(model: Any) -> None:
+    arguments = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):  # its newer name
+        model.activation_checkpointing_enable(arguments)
+    else:
+        model.gradient_checkpointing_enable(arguments)
+
+
+def _with_adapters(model: nn.Module, settings: LoRASettings) -> Any:
+    try:
+        peft = importlib.import_module("peft")
+    except ImportError as error:
+        raise SettingError("lora needs the package peft: pip install 'drv-env[lora]'") from error
+    targets = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
+    config = peft.LoraConfig(
+        task_type="CAUSAL_LM",
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=targets,
+    )
+    with boundary(SettingError, "adapters can't be put into the model"):
+        return peft.get_peft_model(model, config)

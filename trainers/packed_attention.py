@@ -1,0 +1,190 @@
+"""Attention of documents that stand one behind the other in one row, each to itself alone.
+
+Nothing is padded and no mask is made: a document costs what it would cost by itself, where a
+mask over the row costs the square of the row.  :class:`Documents` says where the documents
+stand; inside :func:`attending` a model takes it with its ids, and keeps to it.
+
+One function, :func:`attend`, two ways:
+
+- on CUDA in 16 bits: flash attention over ragged sequences (``torch.nn.attention.varlen``,
+  FlashAttention-2, https://arxiv.org/abs/2307.08691), where this torch has it;
+- else: scaled dot-product attention document by document, which is flash attention on a CPU.
+
+The documents travel with the pass as an argument, so that gradient checkpointing finds them
+again in the backward pass, whatever thread runs that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from drv_env.errors import SettingError
+from trainers.causal_model import CausalModel
+from trainers.rows import Row
+
+ATTENTION = "drv_documents"
+"""The name under which Transformers knows this attention."""
+
+_UNKNOWN = ("sliding_window", "softcap", "s_aux", "position_bias")
+"""What some models' attention asks for besides, and this one does not do."""
+
+
+class Documents:
+    """Where documents stand in a row.
+
+    Args:
+        lengths: of the documents, each at least 1.
+        device: of the tensors.
+
+    Attributes:
+        lengths: as given.
+        positions: position ids (1, tokens), from 0 in every document.
+        edges: int32 (documents + 1,), where each starts and the last ends.
+        layers: attention layers that have asked so far.
+    """
+
+    def __init__(self, lengths: Sequence[int], device: torch.device | str = "cpu") -> None:
+        self.lengths = [int(length) for length in lengths]
+        positions = np.concatenate([np.arange(length) for length in self.lengths])
+        edges = np.cumsum([0, *self.lengths], dtype=np.int32)
+        self.positions = torch.from_numpy(positions).to(device)[None]
+        self.edges = torch.from_numpy(edges).to(device)
+        self.layers = 0
+
+
+def pack_rows(
+    rows: Sequence[Row], device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor, Documents]:
+    """``(ids int64, mask bool)``, each (1, tokens), the rows behind one another; and where."""
+    ids = np.concatenate([row.ids for row in rows]).astype(np.int64)[None]
+    mask = np.concatenate([row.mask for row in rows])[None]
+    documents = Documents([len(row) for row in rows], device)
+    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device), documents
+
+
+@contextmanager
+def attending(model: nn.Module) -> Iterator[None]:
+    """Inside, the model's attention is this one; forward and backward pass both belong there.
+
+    Outside it is what it was.  Inside, only passes that are given documents work.
+    """
+    config = CausalModel(model).config
+    AttentionInterface.register(ATTENTION, _attend)
+    before = config._attn_implementation
+    config._attn_implementation = ATTENTION
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def document_states(model: CausalModel, ids: Tensor, documents: Documents) -> Tensor:
+    """Hidden states (1, tokens, hidden) of documents in one row, inside :func:`attending`.
+
+    Raises:
+        SettingError: for a model in which something besides this attention would see over
+            the documents' ends.
+    """
+    if model.config._attn_implementation != ATTENTION:
+        raise ValueError("documents are packed inside `with attending(model):` only")
+    before = documents.layers
+    found: Tensor = model.decoder(
+        input_ids=ids,
+        position_ids=documents.positions,
+        use_cache=False,
+        documents=documents,
+    ).last_hidden_state
+    if documents.layers - before != model.config.num_hidden_layers:
+        raise SettingError(
+            f"{type(model.whole).__name__} can't be trained on packed documents: "
+            f"{documents.layers - before} of its {model.config.num_hidden_layers} layers take "
+            "their attention from Transformers' interface; set packed to False"
+        )
+    return found
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    documents: Documents,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Causal attention within documents; all tensors (1, heads, tokens, size).
+
+    There may be fewer key and value heads: each then serves a run of query heads.
+    """
+    query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves them apart
+    varlen = _varlen() if query.is_cuda and value.dtype.itemsize == 2 and not dropout else None
+    if varlen is not None and len(documents.lengths) > 1:
+        longest = max(documents.lengths)
+        found: Tensor = varlen(
+            query[0].transpose(0, 1).contiguous(),
+            key[0].transpose(0, 1).contiguous(),
+            value[0].transpose(0, 1).contiguous(),
+            documents.edges,
+            documents.edges,
+            longest,
+            longest,
+            scale=scale,
+            window_size=(-1, 0),  # causal
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        return found.transpose(0, 1)[None]
+    split = [each.split(documents.lengths, dim=2) for each in (query, key, value)]
+    alone = [
+        nn.functional.scaled_dot_product_attention(
+            one,
+            two,
+            three,
+            is_causal=True,
+            dropout_p=dropout,
+            scale=scale,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        for one, two, three in zip(*split, strict=True)
+    ]
+    return torch.cat(alone, dim=2)
+
+
+def _attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    documents: Documents | None = None,
+    **other: Any,
+) -> tuple[Tensor, None]:
+    if documents is None:
+        raise RuntimeError(f"{type(module).__name__} was not given the documents it attends in")
+    asked = [name for name in _UNKNOWN if other.get(name) is not None]
+    if asked:
+        raise SettingError(
+            f"{type(module).__name__} has {', '.join(asked)} in its attention, which packing "
+            "does not do; set packed to False"
+        )
+    documents.layers += 1
+    return attend(query, key, value, documents, scaling, dropout).transpose(1, 2), None
+
+
+def _varlen() -> Any:
+    """``varlen_attn`` where this torch has it with grouped heads and windows, else None."""
+    try:
+        from inspect import signature
+
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    known = signature(varlen_attn).parameters
+    return varlen_attn if {"enable_gqa", "window_size", "scale"} <= set(known) else None

@@ -10,7 +10,9 @@ rollouts' transcripts, nothing is tokenised again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -20,6 +22,7 @@ from torch import nn
 
 from agents.engines.base import Engine, Sampling
 from agents.rollout import RolloutSettings
+from agents.rollout_folder import fingerprint
 from drv_env import background
 from drv_env.errors import DrvError, SettingError
 from drv_env.task_order import TaskOrder
@@ -42,6 +45,7 @@ from trainers.rl_metrics import (
 )
 from trainers.rollouts import RolloutWay, check_way, rollouts_of
 from trainers.rows import by_tokens, pad_rows
+from trainers.training_state import Keeper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,7 @@ class RLConfig:
         max_staleness: updates that may lie between sampling and training: 1 plays the next
             step's rollouts while this step is trained on.  Needs ``async``;
             ``loss.importance_cap`` corrects for it.
+        save_every: steps between two states, at least 1, where the run has a folder for them.
         seed: decides the order of tasks and of minibatches.
 
     Raises:
@@ -96,10 +101,11 @@ class RLConfig:
     rollouts: RolloutWay = "vector"
     rollout: RolloutSettings = field(default_factory=lambda: RolloutSettings(seed=None))
     max_staleness: int = 0
+    save_every: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "tasks_per_step", "minibatches", "microbatch_tokens"):
+        for name in ("steps", "tasks_per_step", "minibatches", "microbatch_tokens", "save_every"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.group_size < 2:
@@ -142,6 +148,7 @@ def train_rl(
     config: RLConfig,
     on_step: Callable[[RLStep], None] = lambda step: None,
     reference: nn.Module | None = None,
+    state: str | Path | None = None,
 ) -> list[RLStep]:
     """Train ``model`` in place.
 
@@ -155,21 +162,36 @@ def train_rl(
         config: the settings.
         on_step: told of every step.
         reference: what the KL penalty holds the policy to; None is the model as it comes.
+        state: a folder for the run's whole state, from which the same call goes on after
+            the process was killed, or after Ctrl-C, which then lets a step finish, saves and
+            raises KeyboardInterrupt.  With rollouts in lock-step on the Transformers engine
+            and ``config.rollout.seed`` set, the model ends as if nothing had happened.
 
     Returns:
-        Every step, without its trajectories.
+        The steps that this call took, without their trajectories.
+
+    Raises:
+        SettingError: when env, engine or state don't fit the settings.
     """
     rng = np.random.default_rng(config.seed)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
-    )
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
     if config.loss.kl_weight > 0 and reference is None:
-        reference = frozen_copy(model)
+        reference = frozen_copy(model)  # before the state of an earlier life is taken up
+    if state is not None and config.rollout.seed is None:
+        raise SettingError(
+            "a run that keeps its state needs rollout.seed, or what it samples would depend on how "
+            "often it was taken up; set RLConfig(rollout=RolloutSettings(seed=0))"
+        )
+    keeper = Keeper(state, model, optimiser, _settings(config, tasks), {"minibatches": rng})
+    begun = keeper.start()
     order = TaskOrder(tasks, config.seed)
     steps = (
         (step, [next(order) for _ in range(config.tasks_per_step)])
         for step in range(1, config.steps + 1)
     )
+    for _ in islice(steps, begun):
+        pass  # an earlier life's
     played = rollouts_of(
         config.rollouts,
         env,
@@ -182,7 +204,7 @@ def train_rl(
     )
     background.run(engine.update_weights(model))
     done: list[RLStep] = []
-    with played as rollouts:
+    with played as rollouts, keeper.guard() as interrupt:
         phases = Phases()
         for (step, chosen), trajectories in rollouts:
             # ---- rollouts: a group is one task, group_size times ----------------------
@@ -241,10 +263,25 @@ def train_rl(
                 "staleness": staleness(kept, engine.weight_version - 1),
                 **phases.figures,
             }
-            on_step(RLStep(step, trajectories, metrics))
+            try:
+                on_step(RLStep(step, trajectories, metrics))
+            except KeyboardInterrupt:
+                interrupt.asked = True
             done.append(RLStep(step, [], metrics))
+            if interrupt.asked or step == config.steps or step % config.save_every == 0:
+                keeper.save(step)
+            if interrupt.asked:
+                raise KeyboardInterrupt
             phases = Phases()
     return done
+
+
+def _settings(config: RLConfig, tasks: Sequence[Task]) -> dict[str, Any]:
+    """What must be the same when a run is taken up."""
+    told = asdict(config)
+    for name in ("steps", "save_every"):
+        del told[name]  # these may change between two lives of a run
+    return {"trainer": "rl", **told, "tasks": fingerprint(tasks)}
 
 
 def _learnt(advantages: Advantages, groups: Sequence[int], config: RLConfig) -> list[int]:
@@ -286,7 +323,9 @@ def _update(
                 measured[name] = value * share
             for name, value in measured.items():
                 sums[name] = sums.get(name, 0.0) + value
-        norm = nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+        norm = nn.utils.clip_grad_norm_(
+            [each for each in model.parameters() if each.requires_grad], config.max_grad_norm
+        )
         optimiser.step()
         sums["grad_norm"] = sums.get("grad_norm", 0.0) + float(norm) / len(parts)
     model.eval()

@@ -21,13 +21,12 @@ from torch import Tensor, nn
 
 from drv_env.errors import SettingError
 from trainers.causal_model import evaluating
-from trainers.interrupts import Interrupt, finishing_first
 from trainers.log_probs import token_nll
 from trainers.model_setup import Precision, check_precision, computing
 from trainers.packed_attention import attending, pack_rows
 from trainers.rows import Row, pad_rows
 from trainers.sft_batches import Batches, Rows, checked, micro_batches, parts
-from trainers.training_state import StateFolder
+from trainers.training_state import Keeper
 
 Schedule = Literal["linear", "cosine", "constant"]
 
@@ -173,7 +172,7 @@ def train_sft(
     optimiser = torch.optim.AdamW(
         trained, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
-    keeper = _Keeper(state, model, optimiser, config, batches.digest)
+    keeper = Keeper(state, model, optimiser, _settings(config, batches.digest))
     done: list[SFTStep] = []
     model.train()
     with keeper.guard() as interrupt:
@@ -292,38 +291,9 @@ def _held_out(
     return mean_nll(model, rows, config) if due and len(rows) else None
 
 
-class _Keeper:
-    """The run's state on disk; without a folder it keeps nothing."""
-
-    def __init__(
-        self,
-        folder: str | Path | None,
-        model: nn.Module,
-        optimiser: torch.optim.Optimizer,
-        config: SFTConfig,
-        rows: str,
-    ) -> None:
-        self._folder = None if folder is None else StateFolder(folder)
-        self._model, self._optimiser = model, optimiser
-        told = asdict(config)
-        for name in ("eval_every", "save_every"):
-            del told[name]  # these may change between two lives of a run
-        self._settings: dict[str, Any] = {"trainer": "sft", **told, "rows": rows}
-
-    def guard(self) -> AbstractContextManager[Interrupt]:
-        """Ctrl-C lets a step finish where there is a state to save."""
-        if self._folder is None:
-            return nullcontext(Interrupt())
-        return finishing_first("this step, whose state is saved")
-
-    def start(self) -> int:
-        """Steps that an earlier life of the run has done; its state is restored."""
-        saved = None if self._folder is None else self._folder.latest()
-        if saved is None:
-            return 0
-        saved.restore(self._model, self._optimiser, self._settings)
-        return saved.step
-
-    def save(self, step: int) -> None:
-        if self._folder is not None:
-            self._folder.save(step, self._model, self._optimiser, self._settings)
+def _settings(config: SFTConfig, rows: str) -> dict[str, Any]:
+    """What must be the same when a run is taken up."""
+    told = asdict(config)
+    for name in ("eval_every", "save_every"):
+        del told[name]  # these may change between two lives of a run
+    return {"trainer": "sft", **told, "rows": rows}

@@ -20,6 +20,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from drv_env.errors import SettingError, boundary
+from trainers.interrupts import Interrupt, finishing_first
 
 VERSION = 1
 
@@ -202,6 +204,49 @@ class StateFolder:
                 hidden = item.with_name(f".{item.name}.old")
                 item.rename(hidden)
             shutil.rmtree(hidden, ignore_errors=True)
+
+
+class Keeper:
+    """A run's state on disk, for a loop over steps; without a folder it keeps nothing.
+
+    Args:
+        folder: see :class:`StateFolder`.
+        model: what is trained.
+        optimiser: over it.
+        settings: plain values that must be the same when the run is taken up.
+        generators: whose states are kept.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path | None,
+        model: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        settings: Mapping[str, Any],
+        generators: Generators | None = None,
+    ) -> None:
+        self._folder = None if folder is None else StateFolder(folder)
+        self._model, self._optimiser = model, optimiser
+        self._settings, self._generators = dict(settings), generators
+
+    def guard(self) -> AbstractContextManager[Interrupt]:
+        """Ctrl-C lets a step finish where there is a state to save."""
+        if self._folder is None:
+            return nullcontext(Interrupt())
+        return finishing_first("this step, whose state is saved")
+
+    def start(self) -> int:
+        """Steps that an earlier life of the run has done; its state is restored."""
+        saved = None if self._folder is None else self._folder.latest()
+        if saved is None:
+            return 0
+        saved.restore(self._model, self._optimiser, self._settings, self._generators)
+        return saved.step
+
+    def save(self, step: int) -> None:
+        """Write the state after so many steps."""
+        if self._folder is not None:
+            self._folder.save(step, self._model, self._optimiser, self._settings, self._generators)
 
 
 def plain(value: Any) -> Any:

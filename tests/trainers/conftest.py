@@ -30,8 +30,7 @@ class TinyGame:
         return build_model(self.template.pieces.tokenizer, seed, SIZE)
 
 
-@pytest.fixture(scope="session")
-def tiny_game() -> TinyGame:
+def make_tiny_game() -> TinyGame:
     recipe = WorldRecipe(11)
     world = recipe.build()
     tasks = questions(world, hops=(1, 2))
@@ -54,3 +53,8 @@ def tiny_game() -> TinyGame:
         counter=TemplateCounter(template),
     )
     return TinyGame(tasks, expert, template, envs)
+
+
+@pytest.fixture(scope="session")
+def tiny_game() -> TinyGame:
+    return make_tiny_game()

@@ -56,25 +56,33 @@ class Ahead(Generic[Batch, Result]):
         self._max_staleness = max_staleness
         self._running: deque[tuple[Batch, asyncio.Task[Result]]] = deque()
         self._begun = 0
+        self._closed = False
         self._updates = 0
 
     def __iter__(self) -> Iterator[tuple[Batch, Result]]:
         return self
 
     def __next__(self) -> tuple[Batch, Result]:
-        """The next batch and what came of it; waits for it, and raises what it raised.
+        """The next batch and what came of it; waits for it, and raises what it raised, once.
 
         Raises:
-            RuntimeError: when the bound forbids it to begin: :meth:`updated` was not called.
+            RuntimeError: when the bound forbids it to begin: :meth:`updated` was not called;
+                or after :meth:`close`.
         """
-        self._begin()
+        if self._closed:
+            raise RuntimeError("these rollouts are closed")
+        if not self._running:
+            self._begin()
         if not self._running:
             if self._begun > self._updates + self._max_staleness:
                 raise RuntimeError("the next batch begins after an update; call updated() first")
             raise StopIteration
         batch, task = self._running[0]
-        result = background.run(_wait(task))
-        self._running.popleft()
+        try:
+            result = background.run(_wait(task))
+        finally:
+            if task.done():  # else the waiting was interrupted, and may go on
+                self._running.popleft()
         return batch, result
 
     def updated(self) -> None:
@@ -84,6 +92,7 @@ class Ahead(Generic[Batch, Result]):
 
     def close(self) -> None:
         """Cancel what runs ahead, and wait until it has ended; may be called twice."""
+        self._closed = True
         tasks = [task for _, task in self._running]
         self._running.clear()
         if tasks:
@@ -101,7 +110,7 @@ class Ahead(Generic[Batch, Result]):
         self.close()
 
     def _begin(self) -> None:
-        while self._begun <= self._updates + self._max_staleness:
+        while not self._closed and self._begun <= self._updates + self._max_staleness:
             try:
                 batch = next(self._batches)
             except StopIteration:

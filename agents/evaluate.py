@@ -216,7 +216,9 @@ def _standard_error(outcomes: dict[str, list[float]], mean: float) -> float:
 
 
 def _interval(mean: float, error: float, tasks: int) -> tuple[float, float]:
-    effective = mean * (1 - mean) / error**2 if error > 0 and 0 < mean < 1 else float(tasks)
+    spread = error > 1e-9 and 1e-9 < mean < 1 - 1e-9  # less is rounding
+    effective = mean * (1 - mean) / error**2 if spread else float(tasks)
+    mean = min(max(mean, 0.0), 1.0)
     return wilson_interval(mean * effective, effective)
 
 

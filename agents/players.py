@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -21,7 +21,8 @@ from agents.engines.base import ChatEngine, Engine, Sampling
 from agents.robust import RobustSampling
 from drv_env.context import ContextCounter
 from drv_env.episode import Episode
-from drv_env.errors import EngineError, boundary
+from drv_env.errors import DrvError, EngineError, boundary
+from drv_env.play import own_cancellation
 from drv_env.spaces import SampledText
 from replay.counter import TranscriptCounter
 from replay.pieces import LONG
@@ -96,7 +97,7 @@ class TurnSettings:
             EngineError: for whatever goes wrong.
         """
         async with nullcontext() if self.limit is None else self.limit:
-            with boundary(EngineError, "engine"):
+            with as_engine_error(), own_cancellation(EngineError):
                 try:
                     async with asyncio.timeout(self.timeout) as watch:
                         return await work()
@@ -137,22 +138,28 @@ class TokenPlayer:
             )
             if done.finish == "aborted":
                 raise EngineError("the engine ended the completion early")
-            text = self._template.completion_text(done.ids)
-            if not self._settings.again(attempts, episode, text, done.ids):
+            with as_engine_error():
+                text = self._template.completion_text(done.ids)
+            if not self._settings.again(attempts, episode, text, self._unended(done.ids)):
                 break
-        self.transcript.completion(
-            done.ids,
-            done.log_probs,
-            done.weight_version,
-            done.finish,
-            attempts=attempts,
-            seconds=time.perf_counter() - started,
-        )
+        with as_engine_error():
+            self.transcript.completion(
+                done.ids,
+                done.log_probs,
+                done.weight_version,
+                done.finish,
+                attempts=attempts,
+                seconds=time.perf_counter() - started,
+            )
         return SampledText(text, len(done.ids))
 
     async def prepare(self, message: str) -> None:
         """Encode a long observation; see :class:`Player`."""
         await _prepared(self.transcript, message)
+
+    def _unended(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Without the stop id, which ends a repetition and is no part of it."""
+        return ids[:-1] if len(ids) and int(ids[-1]) in self._template.stop_ids else ids
 
 
 class ChatPlayer:
@@ -182,7 +189,8 @@ class ChatPlayer:
             reply = await self._settings.within(
                 partial(self._engine.reply, episode.messages, sampling)
             )
-            characters = np.frombuffer(reply.text.encode("utf-32-le", "surrogatepass"), np.int32)
+            shown = reply.text.rstrip()  # empty lines at the end are no repetition
+            characters = np.frombuffer(shown.encode("utf-32-le", "surrogatepass"), np.int32)
             if not self._settings.again(attempts, episode, reply.text, characters):
                 break
         if self.transcript is None:
@@ -201,6 +209,18 @@ class ChatPlayer:
         """Encode a long observation; see :class:`Player`."""
         if self.transcript is not None:
             await _prepared(self.transcript, message)
+
+
+@contextmanager
+def as_engine_error() -> Iterator[None]:
+    """Whatever goes wrong with an engine is an :class:`EngineError`, whoever named it otherwise."""
+    try:
+        with boundary(EngineError, "engine"):
+            yield
+    except EngineError:
+        raise
+    except DrvError as error:
+        raise EngineError(f"engine: {error}") from error
 
 
 def catch_up(transcript: Transcript, episode: Episode) -> None:

@@ -21,6 +21,7 @@ from drv_env.game import Game
 from drv_env.play import Played
 from drv_env.protocol import Answer, Search, ToolCall, Visit, read_turn
 from drv_env.tasks import Task
+from drv_env.tools.base import ToolResult
 from replay.observations import Found, Seen, read_search, read_visit
 from replay.recorded import NO_GOLD
 from replay.template import ChatTemplate
@@ -171,7 +172,8 @@ async def research(
         number = len(episode.turns) + 1
         if reading.thought:
             tell(Thought(number, reading.thought))
-        if reading.action is not None and not isinstance(reading.action, Answer):
+        carried_out = episode.forced is None  # after the request for the answer no call is
+        if carried_out and reading.action is not None and not isinstance(reading.action, Answer):
             tell(Called(number, reading.action))
 
     def on_turn(key: EpisodeId, episode: Episode, played: Played) -> None:
@@ -223,6 +225,8 @@ def sources(trajectory: Trajectory) -> list[Source]:
 def _event(episode: Episode) -> Event | None:
     """What came of the last turn."""
     turn = episode.turns[-1]
+    if turn.observation is None and turn.call is not None and turn.result is not None:
+        return _finding(turn.number, turn.call.name, turn.result.text, turn.result)  # it broke
     if turn.observation is None:
         if episode.answer is None or episode.ending in (None, Ending.BROKEN):
             return None
@@ -230,16 +234,19 @@ def _event(episode: Episode) -> Event | None:
     text, kind = turn.observation.text, turn.observation.kind
     if kind is not ObservationKind.RESULT or turn.call is None or turn.result is None:
         return Remark(turn.number, str(kind), text)
-    tool = turn.call.name
+    return _finding(turn.number, turn.call.name, text, turn.result)
+
+
+def _finding(turn: int, tool: str, text: str, result: ToolResult) -> Finding:
     return Finding(
-        turn.number,
+        turn,
         tool,
-        str(turn.result.status),
+        str(result.status),
         text,
         tuple(_hits(tool, text)),
         tuple(read_visit(text) or ()) if tool == "visit" else (),
-        turn.result.latency,
-        turn.result.cost,
+        result.latency,
+        result.cost,
     )
 
 

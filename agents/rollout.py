@@ -8,12 +8,16 @@ The rules, all of them:
 * Episodes begin in the order of tasks and samples; broken ones are tried again after all
   others have begun, ``retries`` times, and are then set apart: given back as broken.
 * An episode waits for its own engine and its own tools only.  ``max_requests`` and
-  ``max_calls`` bound what all of them have in flight; waiting for a place costs no time-out.
+  ``max_calls`` bound what all of them have in flight; waiting for a place is part of the
+  episode's time, not of the completion's or the call's.
+* Nobody who listens slowly is run away from: at most ``max_episodes`` wait to be taken.
+* A question for which the rules leave no room is set apart at once.
 * A completion that takes longer than ``turn_timeout``, and an episode that takes longer than
   ``episode_timeout``, break the episode.
 * Once no episode waits and ``straggler_share`` of them are over, the rest are stragglers:
   ``ask`` has each asked for its answer at its next observation (ending ``forced_time``),
-  ``cancel`` breaks them off at once, for good.
+  ``cancel`` breaks them off at once, for good.  What begins after that, as a retry, is a
+  straggler too.
 * A seed fixes every request's randomness by task, sample, attempt and turn, whatever the
   order in which things happen.
 * Whoever stops listening stops the rollout: everything in flight is cancelled, which frees
@@ -36,7 +40,7 @@ from agents.engines.base import ChatEngine, Engine, Sampling
 from agents.meter import Meter
 from agents.players import TURN_TIMEOUT, ChatPlayer, Player, TokenPlayer, TurnSettings
 from agents.robust import RobustSampling
-from drv_env.episode import Episode
+from drv_env.episode import Ending, Episode
 from drv_env.errors import DrvError, EngineError, SettingError
 from drv_env.game import Game
 from drv_env.play import Played
@@ -215,7 +219,7 @@ class _Attempt:
     episode: Episode | None = None
     runner: asyncio.Task[None] | None = None
     hurried: bool = False
-    cancelled: bool = False
+    final: bool = False  # not to be played again
 
 
 @dataclass(eq=False)
@@ -234,7 +238,8 @@ class _Work:
     waiting: deque[_Attempt] = field(default_factory=deque)
     playing: set[_Attempt] = field(default_factory=set)
     planned: int = 0
-    over: int = 0
+    ended: int = 0
+    closing: bool = False
 
     def plan(self, episodes: Iterable[tuple[EpisodeId, Task]]) -> None:
         self.waiting.extend(_Attempt(key, task) for key, task in episodes)
@@ -244,18 +249,18 @@ class _Work:
     async def run(self) -> AsyncGenerator[Rollout, None]:
         self.requests = _semaphore(self.settings.max_requests)
         self.calls = _semaphore(self.settings.max_calls)
-        self.ended: asyncio.Queue[Rollout | BaseException] = asyncio.Queue()
+        self.results: asyncio.Queue[Rollout | BaseException] = asyncio.Queue()
         try:
             self._begin()
-            while self.over < self.planned:
-                item = await self.ended.get()
+            for _ in range(self.planned):
+                item = await self.results.get()
                 if isinstance(item, BaseException):
                     raise item
-                self.over += 1
-                self.meter.over(item.trajectory)
-                self._hurry()
+                self._begin()
                 yield item
         finally:
+            self.closing = True
+            self.waiting.clear()
             runners = [attempt.runner for attempt in self.playing if attempt.runner is not None]
             for runner in runners:
                 runner.cancel()
@@ -263,8 +268,9 @@ class _Work:
             self.meter.playing = 0
 
     def _begin(self) -> None:
-        """Start what may start."""
-        while self.waiting and len(self.playing) < self.settings.max_episodes:
+        """Start what may start; no more is played ahead of who listens than at once."""
+        limit = self.settings.max_episodes
+        while self.waiting and len(self.playing) < limit and self.results.qsize() < limit:
             attempt = self.waiting.popleft()
             self.playing.add(attempt)
             attempt.runner = asyncio.create_task(self._run(attempt))
@@ -274,25 +280,37 @@ class _Work:
         """Play one attempt, and what becomes of it; the only place that ends one."""
         try:
             trajectory = await self._play(attempt)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 (a bug: it reaches the caller)
-            self.ended.put_nowait(error)
+        except BaseException as error:
+            if self.closing:
+                raise
+            self.results.put_nowait(error)
+            return
+        if self.closing:
             return
         self.playing.discard(attempt)
         if trajectory.broken and attempt.episode is not None:
             self.meter.broke(attempt.episode.error or DrvError())
-        if trajectory.broken and not attempt.hurried and attempt.number <= self.settings.retries:
+        if trajectory.broken and not attempt.final and attempt.number <= self.settings.retries:
             self.meter.retried += 1
             self.waiting.append(_Attempt(attempt.id, attempt.task, attempt.number + 1))
         else:
-            self.ended.put_nowait(Rollout(attempt.id, attempt.number, trajectory))
+            self.ended += 1
+            self.meter.over(trajectory)
+            self.results.put_nowait(Rollout(attempt.id, attempt.number, trajectory))
         self._begin()
+        self._hurry()
 
     async def _play(self, attempt: _Attempt) -> Trajectory:
+        own = {"task": attempt.id.task, "sample": attempt.id.sample, "attempt": attempt.number}
+        provenance = {**self.provenance, **own}
         player = self._player(attempt)
-        episode = self.game.episode(attempt.task, player.counter)
+        try:
+            episode = self.game.episode(attempt.task, player.counter)
+        except SettingError as error:  # a question that the rules leave no room for
+            attempt.final = True
+            return _never_begun(attempt.task, error, provenance)
         attempt.episode = episode
+        self._hurry()
         rewards: list[TurnReward] = []
         try:
             async with asyncio.timeout(self.settings.episode_timeout) as watch:
@@ -303,12 +321,15 @@ class _Work:
             seconds = self.settings.episode_timeout
             episode.break_off(EngineError(f"the episode was not over within {seconds:g} seconds"))
         except asyncio.CancelledError:
-            if not attempt.cancelled:
+            if self.closing:
                 raise
-            episode.break_off(EngineError("cut off as a straggler"))
+            if attempt.final:
+                episode.break_off(EngineError("cut off as a straggler"))
+            else:  # something on the far side has cancelled us
+                _undo_cancellation()
+                episode.break_off(EngineError("the episode was cancelled from inside"))
         _close_gap(episode, rewards)
-        own = {"task": attempt.id.task, "sample": attempt.id.sample, "attempt": attempt.number}
-        return Trajectory.of(episode, rewards, player.transcript, {**self.provenance, **own})
+        return Trajectory.of(episode, rewards, player.transcript, provenance)
 
     async def _turns(
         self, key: EpisodeId, episode: Episode, player: Player, rewards: list[TurnReward]
@@ -344,9 +365,9 @@ class _Work:
         """Deal with the stragglers, once the rest is over and nothing waits to begin."""
         if self.settings.stragglers == "wait" or self.waiting:
             return
-        if self.over < self.settings.straggler_share * self.planned:
+        if self.ended < self.settings.straggler_share * self.planned:
             return
-        for attempt in self.playing:
+        for attempt in list(self.playing):
             if attempt.hurried or attempt.episode is None:
                 continue
             attempt.hurried = True
@@ -354,7 +375,7 @@ class _Work:
             if self.settings.stragglers == "ask":
                 attempt.episode.cut_short()
             elif attempt.runner is not None:
-                attempt.cancelled = True
+                attempt.final = True
                 attempt.runner.cancel()
 
 
@@ -362,6 +383,19 @@ def _close_gap(episode: Episode, rewards: list[TurnReward]) -> None:
     """A turn that was taken but whose tool or judge was cut off has no reward yet."""
     if len(rewards) < len(episode.turns):
         rewards.append(TurnReward(None, episode.turns[-1].well_formed, None))
+
+
+def _never_begun(task: Task, error: SettingError, provenance: Mapping[str, Any]) -> Trajectory:
+    opening = ({"role": "user", "content": task.question},)
+    return Trajectory(
+        task, opening, (), (), Ending.BROKEN, error=str(error), provenance=dict(provenance)
+    )
+
+
+def _undo_cancellation() -> None:
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
 
 
 def _semaphore(limit: int | None) -> asyncio.Semaphore | None:

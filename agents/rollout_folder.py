@@ -5,19 +5,19 @@
     FOLDER/broken/         those set apart, in parts; played again by the next run
 
 Parts are whole or not there; a killed run loses at most the part that was being gathered,
-which is closed at 64 episodes or half a minute after the last.
+which is closed at 64 episodes and every half a minute.  One process fills a folder at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import json
 import os
-import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class RolloutFolder:
         tasks: the questions, in order.
         asked: what else must be the same when the rollout goes on: plain values, such as
             the model, the sampling, the seed.
-        flush_seconds: a part is closed so long after the last one.
+        flush_seconds: a part is closed this often; 0 makes a part of every episode.
 
     Attributes:
         done: episodes that are there, to be skipped.
@@ -57,7 +57,7 @@ class RolloutFolder:
         self.path = Path(path)
         self._flush_seconds = flush_seconds
         self._agree({"tasks": fingerprint(tasks), "task_count": len(tasks), **(asked or {})})
-        self.done = frozenset(_episodes(self.trajectories))
+        self.done = _episodes(self.trajectories, len(tasks))
 
     @property
     def trajectories(self) -> Path:
@@ -73,24 +73,49 @@ class RolloutFolder:
         """Write each episode on its way through; what came is on the disk when this ends.
 
         Writing happens on a thread of its own, one part at a time.
+
+        Raises:
+            SettingError: when another process fills the folder.
         """
         loop = asyncio.get_running_loop()
-        whole, broken = TrajectoryWriter(self.trajectories), TrajectoryWriter(self.broken)
-        flushed = time.monotonic()
-        with ThreadPoolExecutor(1, "rollout-writer") as thread:
+        writers = [TrajectoryWriter(self.trajectories), TrajectoryWriter(self.broken)]
+        with self._alone(), ThreadPoolExecutor(1, "rollout-writer") as thread:
+
+            async def flush() -> None:
+                while True:
+                    await asyncio.sleep(self._flush_seconds)
+                    for writer in writers:
+                        await loop.run_in_executor(thread, writer.flush)
+
+            flushing = asyncio.create_task(flush()) if self._flush_seconds > 0 else None
             try:
                 async with aclosing(rollouts):
                     async for item in rollouts:
-                        writer = broken if item.trajectory.broken else whole
+                        writer = writers[item.trajectory.broken]
                         await loop.run_in_executor(thread, writer.write, item.trajectory)
-                        if time.monotonic() - flushed >= self._flush_seconds:
-                            await loop.run_in_executor(thread, whole.flush)
-                            flushed = time.monotonic()
+                        if flushing is None:
+                            await loop.run_in_executor(thread, writer.flush)
+                        elif flushing.done():
+                            flushing.result()  # why it could not write
                         yield item
             finally:
-                closing = [thread.submit(writer.close) for writer in (whole, broken)]
+                if flushing is not None:
+                    flushing.cancel()
+                closing = [thread.submit(writer.close) for writer in writers]
                 for written in closing:
                     written.result()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process fills the folder meanwhile."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SettingError(
+                    f"another process fills {self.path}; wait for it, or choose another folder"
+                ) from None
+            yield
 
     def _agree(self, asked: Mapping[str, Any]) -> None:
         """What is asked now must be what was asked; the first run writes it down."""
@@ -101,6 +126,8 @@ class RolloutFolder:
         if file.is_file():
             try:
                 there = json.loads(file.read_text(encoding="utf-8"))
+                if not isinstance(there, dict):
+                    raise ValueError("it is no JSON object")
             except ValueError as error:
                 raise SettingError(
                     f"{file} can't be read: {error}; choose another folder"
@@ -131,12 +158,19 @@ def fingerprint(tasks: Sequence[Task]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _episodes(folder: Path) -> list[EpisodeId]:
-    if not any(folder.glob("part-*.parquet")):
-        return []
-    found = []
+def _episodes(folder: Path, tasks: int) -> frozenset[EpisodeId]:
+    if not folder.is_dir() or not any(folder.glob("*.parquet")):
+        return frozenset()
+    found = set()
     for table in read_columns(folder, ["provenance"]):
         for text in table["provenance"].to_pylist():
             origin = json.loads(text)
-            found.append(EpisodeId(origin["task"], origin["sample"]))
-    return found
+            task, sample = origin.get("task"), origin.get("sample")
+            if type(task) is not int or type(sample) is not int or not 0 <= task < tasks:
+                raise SettingError(f"{folder} holds trajectories of another origin: {text:.200}")
+            if EpisodeId(task, sample) in found:
+                raise SettingError(
+                    f"{folder} holds sample {sample} of task {task} twice; take the copy out"
+                )
+            found.add(EpisodeId(task, sample))
+    return frozenset(found)

@@ -15,6 +15,9 @@ from drv_env.errors import SettingError, ToolError
 from drv_env.http import HttpClient
 from drv_env.secrets import Secret, as_secret, mask
 
+_ABSURD = 2**31
+"""No server has counted so many tokens: what says so has counted nothing."""
+
 _TOO_LONG = ("context length", "context window", "maximum context", "too long", "max_model_len")
 
 
@@ -203,4 +206,4 @@ def _text(content: Any) -> str:
 
 def _count(usage: Mapping[str, Any], name: str) -> int:
     value = usage.get(name)
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if isinstance(value, int) and 0 <= value < _ABSURD else 0

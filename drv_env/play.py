@@ -173,7 +173,7 @@ async def _bounded(work: Awaitable[T], seconds: float | None, kind: type[DrvErro
     if seconds is None:
         return await work
     try:
-        with _own_cancellation(kind):
+        with own_cancellation(kind):
             async with asyncio.timeout(seconds) as limit:
                 return await work
     except TimeoutError:
@@ -183,8 +183,12 @@ async def _bounded(work: Awaitable[T], seconds: float | None, kind: type[DrvErro
 
 
 @contextmanager
-def _own_cancellation(kind: type[DrvError]) -> Iterator[None]:
-    """A far side that cancels its own work has failed; nobody has cancelled ours."""
+def own_cancellation(kind: type[DrvError]) -> Iterator[None]:
+    """A far side that cancels its own work has failed; nobody has cancelled ours.
+
+    Raises:
+        kind: in place of a cancellation that nobody asked of the current task.
+    """
     try:
         yield
     except asyncio.CancelledError:

@@ -93,6 +93,30 @@ def test_what_a_batch_raises_reaches_the_caller_in_its_place():
             next(ahead)
 
 
+def test_a_failure_is_told_once_and_the_next_batch_follows():
+    async def play(batch: int) -> int:
+        if batch == 1:
+            raise ValueError("out of memory")
+        return batch
+
+    with Ahead(range(3), play, 2) as ahead:
+        next(ahead)
+        with pytest.raises(ValueError, match="out of memory"):
+            next(ahead)
+        assert next(ahead) == (2, 2)
+
+
+def test_nothing_begins_after_the_end():
+    played = Played()
+    ahead = Ahead(range(9), played, 1)
+    next(ahead)
+    ahead.close()
+    ahead.updated()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(ahead)
+    assert played.begun == [0, 1]
+
+
 def test_closing_cancels_what_runs_and_waits_for_its_end():
     played = Played()
 

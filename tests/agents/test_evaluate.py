@@ -87,6 +87,16 @@ def test_the_interval_of_full_marks_is_not_a_point():
     assert low == pytest.approx(0.7225, abs=1e-3)  # Wilson's, 10 of 10
 
 
+@pytest.mark.parametrize("outcomes", [[1, 0, 0], [0.1], [0.7] * 3, [1] + [0] * 5])
+def test_tasks_that_all_come_out_alike_are_no_proof(outcomes):
+    """Whatever rounding makes of the spread between them, which is none."""
+    found = evaluate(
+        [trajectory(value, turn(), question=f"q{n}") for n in range(5) for value in outcomes]
+    )
+    low, high = found.interval
+    assert high - low > 0.3
+
+
 def test_figures_go_into_json_and_a_table():
     found = evaluate([trajectory(1.0, turn(), question="one")])
     again = json.loads(json.dumps(found.to_json()))

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
+from contextlib import aclosing
 
 import gymnasium
 import numpy as np
@@ -15,7 +16,7 @@ from agents.robust import RobustSampling
 from agents.rollout import EpisodeId, RolloutSettings, rollout, stream
 from agents.vector_rollout import rollout_vector
 from drv_env import ENV_ID, Ending, Rules, SettingError, Task
-from drv_env.errors import EngineError
+from drv_env.errors import EngineError, ToolError
 from drv_env.game import Game
 from drv_env.protocol import Answer, Search, Visit, render_turn
 from drv_env.testing import FakeTools
@@ -522,3 +523,139 @@ def test_a_long_page_is_encoded_once_and_not_on_the_event_loop(template, monkeyp
     )
     assert encoded == [False]
     assert found.answer == "Owner0"
+
+
+def stops_itself(text: str) -> str:
+    if "mill 1?" in text:
+        raise asyncio.CancelledError
+    return plays(text)
+
+
+class CancelsTheTask(FakeTools):
+    """A tool with a misused cancel scope."""
+
+    instant = False
+
+    async def call(self, call):
+        if call.task is TASKS[1]:
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+        return await super().call(call)
+
+
+@pytest.mark.parametrize("where", ["engine", "tool"])
+def test_a_cancellation_that_nobody_asked_for_breaks_its_episode_alone(template, where):
+    tools = CancelsTheTask() if where == "tool" else FakeTools()
+    engine = ScriptedEngine(stops_itself if where == "engine" else plays, template)
+    found = asyncio.run(
+        asyncio.wait_for(
+            rollout(game(tools), engine, template, TASKS[:3], SAMPLING, RolloutSettings(retries=0)),
+            20,
+        )
+    )
+    assert [item.broken for item in found] == [False, True, False]
+    assert "cancelled" in found[1].error
+
+
+def test_an_error_of_any_kind_from_an_engine_breaks_its_episode_alone(template):
+    class Odd(ScriptedEngine):
+        async def generate(self, ids, sampling):
+            text = template.pieces.decode(ids)
+            if "mill 0?" in text:
+                raise ToolError("connection reset")
+            if "mill 1?" in text:
+                return Completion(np.array([-5], np.int32), np.zeros(1, np.float32), "stop", 0)
+            if "mill 2?" in text:
+                return Completion(np.array([7], np.int32), np.zeros(3, np.float32), "stop", 0)
+            return await super().generate(ids, sampling)
+
+    settings = RolloutSettings(retries=0)
+    found = asyncio.run(rollout(game(), Odd(plays, template), template, TASKS, SAMPLING, settings))
+    assert [item.broken for item in found] == [True, True, True, False, False]
+    assert "connection reset" in found[0].error
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_an_episode_that_begins_when_the_rest_is_over_is_a_straggler_too(template, width):
+    class Hangs(ScriptedEngine):
+        async def generate(self, ids, sampling):
+            if "mill 4?" in template.pieces.decode(ids):
+                await asyncio.Event().wait()
+            return await super().generate(ids, sampling)
+
+    settings = RolloutSettings(max_episodes=width, stragglers="cancel", straggler_share=0.8)
+    found = asyncio.run(
+        asyncio.wait_for(
+            rollout(game(), Hangs(plays, template), template, TASKS, SAMPLING, settings), 20
+        )
+    )
+    assert [item.broken for item in found] == [False] * 4 + [True]
+
+
+def test_nothing_begins_after_the_listener_has_gone(template):
+    begun = []
+
+    class Stubborn(FakeTools):
+        instant = False
+
+        async def call(self, call):
+            begun.append(call.task)
+            if len(begun) == 4:
+                self.full.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return await super().call(call)  # as if it had not been told
+
+    async def play():
+        tasks = [TASKS[0], *TASKS[1:] * 5]
+        settings = RolloutSettings(max_episodes=4)
+        tools = Stubborn()
+        tools.full = asyncio.Event()
+        playing = stream(
+            game(tools), ScriptedEngine(plays, template), template, tasks, SAMPLING, settings
+        )
+        first = asyncio.create_task(anext(playing))
+        await tools.full.wait()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await playing.aclose()
+        at_once = len(begun)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return at_once, asyncio.all_tasks() - {asyncio.current_task()}
+
+    at_once, left = asyncio.run(play())
+    assert len(begun) == at_once
+    assert not left
+
+
+def test_a_question_that_leaves_no_room_is_set_apart_and_the_rest_is_played(template):
+    rules = Rules(system_prompt="", max_context=1200, max_turn_tokens=100)
+    tasks = [TASKS[0], Task("long " * 2_000, ("x",)), TASKS[1]]
+    limited = game(rules=rules, counter=TemplateCounter(template))
+    found = asyncio.run(
+        rollout(limited, ScriptedEngine(plays, template), template, tasks, Sampling(100))
+    )
+    assert [item.broken for item in found] == [False, True, False]
+    assert "max_context" in found[1].error
+    assert found[1].provenance["attempt"] == 1
+
+
+def test_who_listens_slowly_is_not_run_away_from(template):
+    begun = Counter()
+
+    def counting(text: str) -> str:
+        begun[text] += "<tool_response>" not in text
+        return plays(text)
+
+    async def play():
+        settings = RolloutSettings(group_size=40, max_episodes=8)
+        engine = ScriptedEngine(counting, template)
+        async with aclosing(stream(game(), engine, template, TASKS, SAMPLING, settings)) as playing:
+            await anext(playing)
+            for _ in range(500):
+                await asyncio.sleep(0)
+            return begun.total()
+
+    assert asyncio.run(play()) <= 1 + 3 * 8

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from drv_env import Rules, SettingError, Task
 from drv_env.game import Game
 from drv_env.protocol import Answer, render_turn
 from drv_env.testing import FakeTools
-from replay.store import read_trajectories
+from replay.store import read_trajectories, write_trajectories
 
 TASKS = [Task(f"Who owns mill {n}?", (f"Owner{n}",)) for n in range(5)]
 RULES = Rules(system_prompt="")
@@ -144,3 +145,59 @@ def test_a_killed_process_loses_at_most_the_part_it_was_gathering(template, tmp_
     assert len(list(read_trajectories(folder.trajectories))) == 10
     assert json.loads((out / "rollout.json").read_text())["task_count"] == 5
     assert not list(out.glob("**/.*.tmp"))
+
+
+def test_parts_are_closed_in_time_while_the_last_episode_goes_on(template, tmp_path):
+    folder = RolloutFolder(tmp_path, TASKS, flush_seconds=0.02)
+
+    class Last(ScriptedEngine):
+        async def generate(self, ids, sampling):
+            text = template.pieces.decode(ids)
+            if "mill 4?" in text:
+                while not list(tmp_path.glob("*/part-*.parquet")):  # noqa: ASYNC110 (a disk)
+                    await asyncio.sleep(0.01)
+            return await super().generate(ids, sampling)
+
+    async def run():
+        game = Game(TASKS, FakeTools(), rules=RULES)
+        rollouts = stream(game, Last(answers, template), template, TASKS, Sampling(64))
+        return [item.id.task async for item in folder.keep(rollouts)]
+
+    assert asyncio.run(asyncio.wait_for(run(), 20))[-1] == 4
+
+
+def test_one_process_fills_a_folder_at_a_time(template, tmp_path):
+    async def run():
+        first, second = RolloutFolder(tmp_path, TASKS), RolloutFolder(tmp_path, TASKS)
+        game = Game(TASKS, FakeTools(), rules=RULES)
+
+        def rollouts():
+            engine = ScriptedEngine(answers, template)
+            return stream(game, engine, template, TASKS, Sampling(64))
+
+        async with aclosing(first.keep(rollouts())) as kept:
+            await anext(kept)
+            with pytest.raises(SettingError, match="another process fills"):
+                await anext(second.keep(rollouts()))
+        async with aclosing(second.keep(rollouts())) as kept:
+            await anext(kept)
+
+    asyncio.run(run())
+
+
+def test_copies_and_foreign_trajectories_are_told(template, tmp_path):
+    asyncio.run(play(RolloutFolder(tmp_path, TASKS), template))
+    (part,) = (tmp_path / "trajectories").glob("part-*.parquet")
+    copied = part.with_name("backup.parquet")
+    copied.write_bytes(part.read_bytes())
+    with pytest.raises(SettingError, match="twice"):
+        RolloutFolder(tmp_path, TASKS)
+    copied.unlink()
+    items = [replace(item, provenance={}) for item in read_trajectories(part)]
+    write_trajectories(copied, items)
+    with pytest.raises(SettingError, match="another origin"):
+        RolloutFolder(tmp_path, TASKS)
+    copied.unlink()
+    (tmp_path / "rollout.json").write_text("[]")
+    with pytest.raises(SettingError, match="no JSON object"):
+        RolloutFolder(tmp_path, TASKS)

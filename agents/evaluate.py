@@ -117,6 +117,7 @@ def evaluate(trajectories: Iterable[Trajectory]) -> Evaluation:
     calls: Counter[str] = Counter()
     right, wrong = _Visits(), _Visits()
     turns = well_formed = failed = broken = 0
+    reason = ""
     turn_tokens: list[int] = []
     context_tokens: list[int] = []
     cost = 0.0
@@ -124,6 +125,7 @@ def evaluate(trajectories: Iterable[Trajectory]) -> Evaluation:
         endings[str(trajectory.ending)] += 1
         if trajectory.broken:
             broken += 1
+            reason = reason or f"; the first: {trajectory.error}"
             continue
         if trajectory.outcome is None:
             raise ValueError(f"nobody scored the answer to {trajectory.task.question!r:.80}")
@@ -142,7 +144,7 @@ def evaluate(trajectories: Iterable[Trajectory]) -> Evaluation:
         (right if trajectory.outcome >= CORRECT else wrong).add(made)
     count = sum(map(len, outcomes.values()))
     if not count:
-        raise ValueError(f"none of {broken} trajectories is whole: nothing to evaluate")
+        raise ValueError(f"none of {broken} trajectories is whole: nothing to evaluate{reason}")
     mean = sum(map(sum, outcomes.values())) / count
     error = _standard_error(outcomes, mean)
     both = _Visits(right.visits + wrong.visits, right.calls + wrong.calls)

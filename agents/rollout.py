@@ -411,6 +411,11 @@ def _check(
 ) -> None:
     if template is None and isinstance(engine, Engine):
         raise SettingError(f"{type(engine).__name__} works on ids and needs a chat template")
+    if sampling.stop and not getattr(engine, "takes_stop_texts", True):
+        raise SettingError(
+            f"the engine can't stop at {sampling.stop}: it knows no tokenizer; make it with "
+            "pieces=template.pieces"
+        )
     if sampling.seed is not None:
         raise SettingError("set the seed of a rollout in its settings, not in the sampling")
     rules = game.rules

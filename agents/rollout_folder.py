@@ -2,7 +2,8 @@
 
     FOLDER/rollout.json    what was asked: tasks, group size, and what else must stay the same
     FOLDER/trajectories/   episodes that are whole, in parts
-    FOLDER/broken/         those set apart, in parts; played again by the next run
+    FOLDER/broken/         every attempt that was set apart, in parts; the next run plays
+                           these episodes again, and what was written stays
 
 Parts are whole or not there; a killed run loses at most the part that was being gathered,
 which is closed at 64 episodes and every half a minute.  One process fills a folder at a time.
@@ -56,8 +57,11 @@ class RolloutFolder:
     ) -> None:
         self.path = Path(path)
         self._flush_seconds = flush_seconds
-        self._agree({"tasks": fingerprint(tasks), "task_count": len(tasks), **(asked or {})})
-        self.done = _episodes(self.trajectories, len(tasks))
+        self._tasks = len(tasks)
+        asked = {"tasks": fingerprint(tasks), "task_count": len(tasks), **(asked or {})}
+        self._asked = json.loads(json.dumps(asked))
+        self._agree()
+        self.done = _episodes(self.trajectories, self._tasks)
 
     @property
     def trajectories(self) -> Path:
@@ -75,11 +79,12 @@ class RolloutFolder:
         Writing happens on a thread of its own, one part at a time.
 
         Raises:
-            SettingError: when another process fills the folder.
+            SettingError: when another process fills the folder, or has done so since
+                :attr:`done` was read.
         """
         loop = asyncio.get_running_loop()
-        writers = [TrajectoryWriter(self.trajectories), TrajectoryWriter(self.broken)]
         with self._alone(), ThreadPoolExecutor(1, "rollout-writer") as thread:
+            writers = [TrajectoryWriter(self.trajectories), TrajectoryWriter(self.broken)]
 
             async def flush() -> None:
                 while True:
@@ -107,7 +112,8 @@ class RolloutFolder:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other process fills the folder meanwhile."""
+        """No other process fills the folder meanwhile; what was asked is written down."""
+        self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,14 +121,26 @@ class RolloutFolder:
                 raise SettingError(
                     f"another process fills {self.path}; wait for it, or choose another folder"
                 ) from None
+            self._agree()
+            if _episodes(self.trajectories, self._tasks) != self.done:
+                raise SettingError(
+                    f"another process has filled {self.path} meanwhile; the same again goes on"
+                )
+            about = self._about
+            temporary = about.with_name(f".{about.name}.{os.getpid()}.tmp")
+            temporary.write_text(json.dumps(self._asked, indent=2) + "\n", encoding="utf-8")
+            temporary.replace(about)
             yield
 
-    def _agree(self, asked: Mapping[str, Any]) -> None:
-        """What is asked now must be what was asked; the first run writes it down."""
+    @property
+    def _about(self) -> Path:
+        return self.path / "rollout.json"
+
+    def _agree(self) -> None:
+        """What is asked now must be what was asked."""
         if self.path.exists() and not self.path.is_dir():
             raise SettingError(f"{self.path} is a file; name a folder for the rollout")
-        file = self.path / "rollout.json"
-        wanted = json.loads(json.dumps(asked))
+        file, wanted = self._about, self._asked
         if file.is_file():
             try:
                 there = json.loads(file.read_text(encoding="utf-8"))
@@ -142,14 +160,11 @@ class RolloutFolder:
                     "choose another folder, or delete it"
                 )
             return
-        if self.trajectories.exists():
+        others = [] if not self.path.is_dir() else [item.name for item in self.path.iterdir()]
+        if set(others) - {".lock"}:
             raise SettingError(
-                f"{self.path} holds trajectories but no rollout.json; choose another"
+                f"{self.path} holds {others[0]} but no rollout.json; choose another folder"
             )
-        self.path.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(file)
 
 
 def fingerprint(tasks: Sequence[Task]) -> str:

@@ -1,8 +1,8 @@
 """Many episodes at once: groups of rollouts in a vectorised env, stored as Parquet.
 
     python examples/vector_rollout.py                                      a scripted expert plays
-    python examples/vector_rollout.py --model runs/demo/checkpoints/final  a model plays, by vLLM
-    python examples/vector_rollout.py --model … --engine transformers      … by Transformers
+    python examples/vector_rollout.py --model runs/demo/checkpoints/final  a model plays
+    python examples/vector_rollout.py --model … --engine vllm              … by vLLM
 
 Eight copies of each of four questions are played side by side; the tool calls of each step
 run together.  A model plays them a second time without waiting for each other, through
@@ -10,6 +10,7 @@ agents.rollout.  What it is shown fits the model that `make demo` leaves behind.
 """
 
 import argparse
+import os
 import random
 import tempfile
 import time
@@ -38,7 +39,7 @@ TURN_TOKENS = 48
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, help="a model's folder")
-    parser.add_argument("--engine", choices=("vllm", "transformers"), default="vllm")
+    parser.add_argument("--engine", choices=("vllm", "transformers"), default="transformers")
     arguments = parser.parse_args()
 
     world = RECIPE.build()
@@ -106,6 +107,7 @@ def play_model(folder: Path, kind: str, chosen: list[Task], group: list[Task]) -
 
 def make_engine(folder: Path, kind: str) -> Engine:
     if kind == "vllm":
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         from agents.engines.vllm import VllmEngine
 
         return VllmEngine(folder)

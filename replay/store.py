@@ -172,12 +172,16 @@ class TrajectoryWriter:
 def parts_of(path: str | Path) -> list[Path]:
     """The file itself, or the Parquet files of a folder in the order of their names.
 
+    A folder that a rollout or a run filled stands for its ``trajectories``.
+
     Raises:
         TaskDataError: naming the path, when there is none.
     """
     path = Path(path)
     if not path.is_dir():
         return [path]
+    if (path / "trajectories").is_dir() and not any(path.glob("*.parquet")):
+        path = path / "trajectories"
     parts = sorted(item for item in path.glob("*.parquet") if not item.name.startswith("."))
     if not parts:
         raise TaskDataError(f"{path} holds no Parquet files")

@@ -120,6 +120,11 @@ class TransformersEngine:
     # ---- the engine's face ----------------------------------------------------------
 
     @property
+    def takes_stop_texts(self) -> bool:
+        """Whether ``Sampling.stop`` can be honoured: the tokenizer's pieces are known."""
+        return self._pieces is not None
+
+    @property
     def weight_version(self) -> int:
         """Number of weight updates so far."""
         return self._version

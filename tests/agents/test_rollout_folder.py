@@ -98,14 +98,18 @@ def test_broken_episodes_are_set_apart_and_played_again_by_the_next_run(template
         (TASKS, {}, "another model"),
     ],
 )
-def test_a_folder_of_another_rollout_is_refused_and_says_what_differs(tmp_path, tasks, asked, said):
-    RolloutFolder(tmp_path, TASKS, {"model": "m"})
+def test_a_folder_of_another_rollout_is_refused_and_says_what_differs(
+    template, tmp_path, tasks, asked, said
+):
+    asyncio.run(play(RolloutFolder(tmp_path, TASKS, {"model": "m"}), template, stop_after=1))
     RolloutFolder(tmp_path, TASKS, {"model": "m"})
     with pytest.raises(SettingError, match=said):
         RolloutFolder(tmp_path, tasks, asked)
 
 
 def test_folders_that_are_something_else_are_refused(tmp_path):
+    RolloutFolder(tmp_path / "new", TASKS)
+    assert not (tmp_path / "new").exists(), "a folder before anything was played"
     (tmp_path / "a" / "trajectories").mkdir(parents=True)
     with pytest.raises(SettingError, match=r"no rollout\.json"):
         RolloutFolder(tmp_path / "a", TASKS)
@@ -179,8 +183,10 @@ def test_one_process_fills_a_folder_at_a_time(template, tmp_path):
             await anext(kept)
             with pytest.raises(SettingError, match="another process fills"):
                 await anext(second.keep(rollouts()))
-        async with aclosing(second.keep(rollouts())) as kept:
-            await anext(kept)
+        with pytest.raises(SettingError, match="meanwhile"):
+            await anext(second.keep(rollouts()))
+        again = RolloutFolder(tmp_path, TASKS)
+        assert len(again.done) == 1
 
     asyncio.run(run())
 

@@ -46,7 +46,8 @@ class ModelOptions:
     device: _Text = None
     """For transformers; by default cuda where there is one, else cpu."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """For transformers: of the weights in memory; auto is what they are stored as."""
+    """For transformers and vllm, of the weights in memory: auto is what they are stored as,
+    but 16 bits with vllm."""
     parallel: _Int = None
     """Episodes played at once: by default 64, with transformers 16."""
 
@@ -168,4 +169,4 @@ class TaskOptions:
         Part | None,
         tyro.conf.arg(metavar="{train,validation,test}", help_behavior_hint=""),
     ] = None
-    """Of a world's questions."""
+    """Of a world's questions: by default test for eval, train for rollout."""

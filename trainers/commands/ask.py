@@ -5,6 +5,7 @@ Nothing heavy is imported before the command runs.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,7 +43,6 @@ class AskCommand:
     def run(self) -> None:
         """Ask, and print."""
         import json
-        import sys
 
         from rich.console import Console
 
@@ -140,4 +140,9 @@ def _task(question: str, tools: ToolPlan) -> Task:
 
     if tools.options.world is not None and len(tools.worlds) > 1:
         raise SettingError("a question is about one world: give --world one seed")
+    if len(tools.worlds) > 1:
+        sys.stderr.write(
+            f"asked about world {tools.worlds[0]}, the first of {len(tools.worlds)} that the model "
+            "was trained in; --world takes another\n"
+        )
     return question_task(question, WorldRecipe(tools.worlds[0]).name)

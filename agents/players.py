@@ -22,7 +22,7 @@ from agents.robust import RobustSampling
 from drv_env.context import ContextCounter
 from drv_env.episode import Episode
 from drv_env.errors import DrvError, EngineError, boundary
-from drv_env.play import own_cancellation
+from drv_env.play import bounded
 from drv_env.spaces import SampledText
 from replay.counter import TranscriptCounter
 from replay.pieces import LONG
@@ -97,16 +97,8 @@ class TurnSettings:
             EngineError: for whatever goes wrong.
         """
         async with nullcontext() if self.limit is None else self.limit:
-            with as_engine_error(), own_cancellation(EngineError):
-                try:
-                    async with asyncio.timeout(self.timeout) as watch:
-                        return await work()
-                except TimeoutError:
-                    if watch.expired():
-                        raise EngineError(
-                            f"no completion within {self.timeout:g} seconds"
-                        ) from None
-                    raise
+            with as_engine_error():
+                return await bounded(work(), self.timeout, EngineError, "completion")
 
 
 class TokenPlayer:

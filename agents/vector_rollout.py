@@ -170,9 +170,7 @@ def _lockstep(
     counters: Sequence[ContextCounter] = (),
 ) -> list[tuple[Episode, list[TurnReward]]]:
     """Play one episode of each task; ``act`` gives a turn, or why there is none, for each."""
-    game = env.unwrapped
-    if not isinstance(game, DeepResearchVectorEnv):
-        raise SettingError(f"rollouts need a DeepResearchVectorEnv, got {type(game).__name__}")
+    game = unwrapped(env)
     spare = env.num_envs - len(tasks)
     options: dict[str, Any] = {"tasks": [*tasks, *[tasks[0]] * spare]}
     if counters:
@@ -196,6 +194,18 @@ def _lockstep(
         playing = {index: item for index, item in taken.items() if item.ending is None}
         on_turns(over + len(tasks) - len(playing), len(playing))
     return list(zip(episodes, rewards, strict=True))
+
+
+def unwrapped(env: VectorEnv) -> DeepResearchVectorEnv:
+    """The env of this package behind its wrappers.
+
+    Raises:
+        SettingError: when it is another one.
+    """
+    own = env.unwrapped
+    if not isinstance(own, DeepResearchVectorEnv):
+        raise SettingError(f"rollouts need a DeepResearchVectorEnv, got {type(own).__name__}")
+    return own
 
 
 async def _act(turns: Sequence[tuple[Player, Episode]]) -> list[str | DrvError]:

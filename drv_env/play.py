@@ -150,7 +150,7 @@ async def run_call(tools: Tools, call: Call, tool_timeout: float | None) -> Tool
     started = tools.clock()
     try:
         with boundary(ToolError, call.name):
-            result = await _bounded(tools.call(call), tool_timeout, ToolError)
+            result = await bounded(tools.call(call), tool_timeout, ToolError)
         if not isinstance(result, ToolResult):
             raise ToolError(f"it returned {type(result).__name__} in place of a ToolResult")
         if not isinstance(result.text, str) or not isinstance(result.status, Status):
@@ -169,21 +169,34 @@ async def run_call(tools: Tools, call: Call, tool_timeout: float | None) -> Tool
     )
 
 
-async def _bounded(work: Awaitable[T], seconds: float | None, kind: type[DrvError]) -> T:
+async def bounded(
+    work: Awaitable[T], seconds: float | None, kind: type[DrvError], what: str = "reply"
+) -> T:
+    """What a far side gives, in time.
+
+    Args:
+        work: awaits it.
+        seconds: after which it has failed; None waits for ever.
+        kind: the error that a failure is.
+        what: is awaited, for the message.
+
+    Raises:
+        kind: when it takes too long, or cancels its own work.
+    """
     if seconds is None:
         return await work
     try:
-        with own_cancellation(kind):
+        with _own_cancellation(kind):
             async with asyncio.timeout(seconds) as limit:
                 return await work
     except TimeoutError:
         if limit.expired():
-            raise kind(f"no reply within {seconds:g} seconds") from None
+            raise kind(f"no {what} within {seconds:g} seconds") from None
         raise
 
 
 @contextmanager
-def own_cancellation(kind: type[DrvError]) -> Iterator[None]:
+def _own_cancellation(kind: type[DrvError]) -> Iterator[None]:
     """A far side that cancels its own work has failed; nobody has cancelled ours.
 
     Raises:
@@ -218,7 +231,7 @@ async def score_answer(
     with boundary(JudgeError, "outcome"):
         score: Any = outcome(answer, task)
         if inspect.isawaitable(score):
-            score = await _bounded(score, outcome_timeout, JudgeError)
+            score = await bounded(score, outcome_timeout, JudgeError)
     if not isinstance(score, Real) or not 0.0 <= float(score) <= 1.0:
         raise JudgeError(f"the outcome must be a number in [0, 1], got {score!r:.100}")
     return float(score)

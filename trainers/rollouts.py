@@ -17,11 +17,10 @@ import numpy as np
 from agents.ahead import Ahead
 from agents.engines.base import Engine, Sampling
 from agents.rollout import RolloutSettings, rollout
-from agents.vector_rollout import VectorEnv, rollout_vector
+from agents.vector_rollout import VectorEnv, rollout_vector, unwrapped
 from drv_env.errors import SettingError
 from drv_env.game import Game
 from drv_env.tasks import Task
-from drv_env.vector import DeepResearchVectorEnv
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 
@@ -65,10 +64,7 @@ def rollouts_of(
     """
     if way == "vector":
         return nullcontext(_InStep(env, engine, template, steps, sampling, settings))
-    game = env.unwrapped
-    if not isinstance(game, DeepResearchVectorEnv):
-        raise SettingError(f"rollouts need a DeepResearchVectorEnv, got {type(game).__name__}")
-    play = partial(_play, game.game, engine, template, sampling, settings)
+    play = partial(_play, unwrapped(env).game, engine, template, sampling, settings)
     return Ahead(steps, play, max_staleness)
 
 

@@ -31,6 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from agents.engines._asked import checked_ids, room_after
 from agents.engines._forward import Forward
 from agents.engines._jobs import Generate, Job, Pause, Score, Update, settle
 from agents.engines._presence import PresencePenalties
@@ -132,11 +133,7 @@ class TransformersEngine:
     async def generate(self, ids: Ids, sampling: Sampling) -> Completion:
         """Sample what comes after ``ids``; see :class:`agents.engines.base.Engine`."""
         given = self._checked(ids)
-        room = self.max_context - len(given)
-        if room < 1:
-            raise EngineError(
-                f"a prompt of {len(given)} ids leaves no room in a context of {self.max_context}"
-            )
+        room = room_after(given, self.max_context)
         stop_texts = watch(self._pieces, sampling.stop)
         self._requests += 1
         limit = min(sampling.max_tokens, room)
@@ -183,15 +180,7 @@ class TransformersEngine:
     # ---- handing over jobs ----------------------------------------------------------
 
     def _checked(self, ids: Ids) -> NDArray[np.int32]:
-        given = np.array(ids, np.int64).reshape(-1)
-        if not len(given):
-            raise EngineError("a request needs at least one id")
-        low, high = int(given.min()), int(given.max())
-        if low < 0 or high >= self._forward.vocabulary:
-            raise EngineError(
-                f"ids go from {low} to {high}; the model's from 0 to {self._forward.vocabulary - 1}"
-            )
-        return given.astype(np.int32)
+        return checked_ids(ids, self._forward.vocabulary).astype(np.int32)
 
     async def _submit(self, job: Job) -> Any:
         """Jobs of one turn of the event loop reach the worker together."""

@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from agents.engines import _vllm_requests as requests
+from agents.engines._asked import checked_ids, room_after
 from agents.engines._stopping import watch
 from agents.engines._vllm_host import Host
 from agents.engines._vllm_settings import check_arguments, check_folder, engine_arguments
@@ -141,11 +142,7 @@ class VllmEngine:
     async def generate(self, ids: Ids, sampling: Sampling) -> Completion:
         """Sample what comes after ``ids``; see :class:`agents.engines.base.Engine`."""
         given = self._checked(ids)
-        room = self.max_context - len(given)
-        if room < 1:
-            raise EngineError(
-                f"a prompt of {len(given)} ids leaves no room in a context of {self.max_context}"
-            )
+        room = room_after(given, self.max_context)
         requests.check_sampling(sampling)
         watch(self._pieces, sampling.stop)  # refuses texts that can't be found
         number = next(self._completions)
@@ -200,15 +197,7 @@ class VllmEngine:
         self._finalizer()
 
     def _checked(self, ids: Ids) -> list[int]:
-        given = np.array(ids, np.int64).reshape(-1)
-        if not len(given):
-            raise EngineError("a request needs at least one id")
-        low, high = int(given.min()), int(given.max())
-        if low < 0 or high >= self._vocabulary:
-            raise EngineError(
-                f"ids go from {low} to {high}; the model's from 0 to {self._vocabulary - 1}"
-            )
-        found: list[int] = given.tolist()
+        found: list[int] = checked_ids(ids, self._vocabulary).tolist()
         return found
 
     # ---- on the host's loop ---------------------------------------------------------

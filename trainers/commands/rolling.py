@@ -20,7 +20,7 @@ from agents.meter import Meter
 from agents.robust import RobustSampling
 from agents.rollout import Rollout, RolloutSettings, stream
 from agents.rollout_folder import RolloutFolder
-from drv_env.errors import DrvError, SettingError
+from drv_env.errors import DrvError
 from drv_env.game import Game
 from drv_env.render import printable
 from drv_env.tasks import Task
@@ -138,8 +138,6 @@ class Rolling:
             DrvError: when something can't work.
         """
         settings = self.settings()
-        if out.exists() and not out.is_dir():
-            raise SettingError(f"--out {out} is a file; name a folder")
         folder = RolloutFolder(out, self.tasks, self.asked(), self.pace.flush_seconds)
         meter = Meter()
         if len(folder.done) == self.planned:

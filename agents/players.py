@@ -12,12 +12,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.engines.base import ChatEngine, Engine, Sampling
+from agents.engines.base import ChatEngine, Completion, Engine, Reply, Sampling
 from agents.robust import RobustSampling
 from drv_env.context import ContextCounter
 from drv_env.episode import Episode
@@ -62,6 +62,23 @@ class Player(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Kept(Generic[T]):
+    """A turn that was sampled and kept.
+
+    Attributes:
+        done: what the engine gave.
+        text: the whole turn.
+        attempts: completions sampled for it, this one included.
+        seconds: they took, waiting included.
+    """
+
+    done: T
+    text: str
+    attempts: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class TurnSettings:
     """How the turns of one episode are sampled.
 
@@ -79,18 +96,40 @@ class TurnSettings:
     timeout: float = TURN_TIMEOUT
     limit: AbstractAsyncContextManager[Any] | None = None
 
-    def request(self, turn: int, attempt: int) -> Sampling:
+    def _request(self, turn: int, attempt: int) -> Sampling:
         """The sampling of one request, its seed set by the episode's, turn and attempt."""
         if self.seed is None:
             return self.sampling
         words = np.random.SeedSequence([*self.seed, turn, attempt]).generate_state(1, np.uint64)
         return replace(self.sampling, seed=int(words[0] >> np.uint64(11)))  # exact in JSON
 
-    def again(self, attempts: int, episode: Episode, text: str, units: NDArray[np.int32]) -> bool:
-        """Whether this completion is thrown away; see :class:`RobustSampling`."""
-        return self.robust is not None and self.robust.again(attempts, episode, text, units)
+    async def kept(
+        self,
+        episode: Episode,
+        ask: Callable[[Sampling], Coroutine[Any, Any, T]],
+        read: Callable[[T], tuple[str, NDArray[np.int32]]],
+    ) -> Kept[T]:
+        """Sample the next turn, again where it is thrown away.
 
-    async def within(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        Args:
+            episode: as it stands before the turn.
+            ask: one request to the engine.
+            read: what it gave as text, and the ids or characters that may repeat.
+
+        Raises:
+            EngineError: for whatever goes wrong.
+        """
+        started = time.perf_counter()
+        attempts = 0
+        while True:
+            attempts += 1
+            done = await self._within(partial(ask, self._request(len(episode.turns), attempts)))
+            with as_engine_error():
+                text, units = read(done)
+            if self.robust is None or not self.robust.again(attempts, episode, text, units):
+                return Kept(done, text, attempts, time.perf_counter() - started)
+
+    async def _within(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What the engine gives, in its turn and in time.
 
         Raises:
@@ -120,38 +159,32 @@ class TokenPlayer:
     async def act(self, episode: Episode) -> str:
         """The next turn; see :class:`Player`."""
         catch_up(self.transcript, episode)
-        started = time.perf_counter()
-        attempts = 0
-        while True:
-            attempts += 1
-            sampling = self._settings.request(len(episode.turns), attempts)
-            done = await self._settings.within(
-                partial(self._engine.generate, self.transcript.ids, sampling)
-            )
-            if done.finish == "aborted":
-                raise EngineError("the engine ended the completion early")
-            with as_engine_error():
-                text = self._template.completion_text(done.ids)
-            if not self._settings.again(attempts, episode, text, self._unended(done.ids)):
-                break
+        kept = await self._settings.kept(
+            episode, partial(self._engine.generate, self.transcript.ids), self._read
+        )
+        done = kept.done
         with as_engine_error():
             self.transcript.completion(
                 done.ids,
                 done.log_probs,
                 done.weight_version,
                 done.finish,
-                attempts=attempts,
-                seconds=time.perf_counter() - started,
+                attempts=kept.attempts,
+                seconds=kept.seconds,
             )
-        return SampledText(text, len(done.ids))
+        return SampledText(kept.text, len(done.ids))
 
     async def prepare(self, message: str) -> None:
         """Encode a long observation; see :class:`Player`."""
         await _prepared(self.transcript, message)
 
-    def _unended(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Without the stop id, which ends a repetition and is no part of it."""
-        return ids[:-1] if len(ids) and int(ids[-1]) in self._template.stop_ids else ids
+    def _read(self, done: Completion) -> tuple[str, NDArray[np.int32]]:
+        if done.finish == "aborted":
+            raise EngineError("the engine ended the completion early")
+        ids = done.ids
+        if len(ids) and int(ids[-1]) in self._template.stop_ids:
+            ids = ids[:-1]  # it ends a repetition and is no part of it
+        return self._template.completion_text(done.ids), ids
 
 
 class ChatPlayer:
@@ -173,18 +206,10 @@ class ChatPlayer:
 
     async def act(self, episode: Episode) -> str:
         """The next turn; see :class:`Player`."""
-        started = time.perf_counter()
-        attempts = 0
-        while True:
-            attempts += 1
-            sampling = self._settings.request(len(episode.turns), attempts)
-            reply = await self._settings.within(
-                partial(self._engine.reply, episode.messages, sampling)
-            )
-            shown = reply.text.rstrip()  # empty lines at the end are no repetition
-            characters = np.frombuffer(shown.encode("utf-32-le", "surrogatepass"), np.int32)
-            if not self._settings.again(attempts, episode, reply.text, characters):
-                break
+        kept = await self._settings.kept(
+            episode, partial(self._engine.reply, episode.messages), _read_reply
+        )
+        reply = kept.done
         if self.transcript is None:
             return reply.text if reply.tokens is None else SampledText(reply.text, reply.tokens)
         catch_up(self.transcript, episode)
@@ -192,8 +217,8 @@ class ChatPlayer:
         self.transcript.completion(
             ids,
             finish=reply.finish,
-            attempts=attempts,
-            seconds=time.perf_counter() - started,
+            attempts=kept.attempts,
+            seconds=kept.seconds,
         )
         return SampledText(reply.text, len(ids))
 
@@ -201,6 +226,11 @@ class ChatPlayer:
         """Encode a long observation; see :class:`Player`."""
         if self.transcript is not None:
             await _prepared(self.transcript, message)
+
+
+def _read_reply(reply: Reply) -> tuple[str, NDArray[np.int32]]:
+    shown = reply.text.rstrip()  # empty lines at the end are no repetition
+    return reply.text, np.frombuffer(shown.encode("utf-32-le", "surrogatepass"), np.int32)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ tensors and the model's configuration; nothing of trajectories.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,15 @@ from drv_env.errors import SettingError
 
 LOGITS_HELD = 2**24
 """Logits that are held at once: positions × vocabulary."""
+
+_UNKNOWN = ("sliding_window", "softcap", "s_aux", "position_bias")
+"""What some models' attention asks for besides, and attention of ours does not do."""
+
+
+def unknown_attention(module: nn.Module, asked: Mapping[str, Any]) -> str:
+    """What a layer asks of its attention that ours does not do, in words; "" for nothing."""
+    found = [name for name in _UNKNOWN if asked.get(name) is not None]
+    return f"{type(module).__name__} has {', '.join(found)} in its attention" if found else ""
 
 
 class CausalModel:

@@ -26,14 +26,11 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from drv_env.errors import SettingError
-from trainers.causal_model import CausalModel
+from trainers.causal_model import CausalModel, unknown_attention
 from trainers.rows import Row
 
 ATTENTION = "drv_documents"
 """The name under which Transformers knows this attention."""
-
-_UNKNOWN = ("sliding_window", "softcap", "s_aux", "position_bias")
-"""What some models' attention asks for besides, and this one does not do."""
 
 
 class Documents:
@@ -168,12 +165,9 @@ def _attend(
 ) -> tuple[Tensor, None]:
     if documents is None:
         raise RuntimeError(f"{type(module).__name__} was not given the documents it attends in")
-    asked = [name for name in _UNKNOWN if other.get(name) is not None]
-    if asked:
-        raise SettingError(
-            f"{type(module).__name__} has {', '.join(asked)} in its attention, which packing "
-            "does not do; set packed to False"
-        )
+    unknown = unknown_attention(module, other)
+    if unknown:
+        raise SettingError(f"{unknown}, which packing does not do; set packed to False")
     documents.layers += 1
     return attend(query, key, value, documents, scaling, dropout).transpose(1, 2), None
 

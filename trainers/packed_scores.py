@@ -22,7 +22,7 @@ from transformers import AttentionInterface
 
 from drv_env.errors import SettingError
 from replay.pieces import Ids
-from trainers.causal_model import CausalModel
+from trainers.causal_model import CausalModel, unknown_attention
 from trainers.score_items import Branch, ScoreItem
 from trainers.segment_attention import KeptKeys, Placed, SegmentPass
 
@@ -184,10 +184,6 @@ def _attending(model: CausalModel, attention: SegmentPass) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-_UNKNOWN = ("sliding_window", "softcap", "s_aux", "position_bias")
-"""What some models' attention asks for besides, and ours does not do."""
-
-
 def _attend(
     module: Any,
     query: Tensor,
@@ -198,9 +194,9 @@ def _attend(
     dropout: float = 0.0,
     **other: Any,
 ) -> tuple[Tensor, None]:
-    asked = [name for name in _UNKNOWN if other.get(name) is not None]
-    if asked:
-        raise SettingError(f"{type(module).__name__} has {', '.join(asked)} in its attention")
+    unknown = unknown_attention(module, other)
+    if unknown:
+        raise SettingError(unknown)
     attention = _CURRENT.get(None)
     if attention is None:
         raise RuntimeError(

@@ -68,6 +68,25 @@ class Advantages:
     silent_groups: tuple[Hashable, ...]
     silent: Flags
 
+    @classmethod
+    def of(
+        cls, per_turn: Sequence[Floats], groups: Sequence[Hashable], ig_scale: float = 1.0
+    ) -> Advantages:
+        """From the numbers alone: which rollouts and groups have no signal is seen in them.
+
+        Args:
+            per_turn: one float64 array a rollout, one value a turn.
+            groups: the group of each rollout.
+            ig_scale: s of step (d), where there is one.
+
+        Raises:
+            ValueError: when there is not one group a rollout.
+        """
+        heard = [bool((np.abs(values) > _NOTHING).any()) for values in per_turn]
+        loud = {name for name, own in zip(groups, heard, strict=True) if own}
+        silent_groups = tuple(name for name in dict.fromkeys(groups) if name not in loud)
+        return cls(list(per_turn), ig_scale, silent_groups, ~np.array(heard, bool))
+
 
 def advantages_of(
     rewards: Sequence[Sequence[TurnReward]],
@@ -134,17 +153,8 @@ def turn_advantages(
     reward[batch.gain] = normal_gains * scale * credit.ig_weight
     reward[batch.last] = outcomes
     flat = _returns(batch, reward, apart, credit)
-
-    loud = np.zeros(len(values), bool)
-    loud[batch.rollout[np.abs(flat) > _NOTHING]] = True
-    loud_groups = np.zeros(len(batch.names), bool)
-    loud_groups[batch.group[loud]] = True
-    return Advantages(
-        np.split(flat, batch.last[:-1] + 1) if len(values) else [],
-        scale,
-        tuple(name for name, heard in zip(batch.names, loud_groups, strict=True) if not heard),
-        ~loud,
-    )
+    per_turn = np.split(flat, batch.last[:-1] + 1) if len(values) else []
+    return Advantages.of(per_turn, groups, scale)
 
 
 def ig_scale(gains: Floats, outcomes: Floats, credit: Credit) -> float:
@@ -205,7 +215,6 @@ class _Batch:
         turn: its number from 0.
         last: where each rollout's last turn is.
         group: each rollout's group, as a number.
-        names: the groups, as the caller calls them.
     """
 
     value: Floats
@@ -215,7 +224,6 @@ class _Batch:
     turn: Whole
     last: Whole
     group: Whole
-    names: list[Hashable]
 
     @classmethod
     def of(cls, values: Sequence[Sequence[float | None]], groups: Sequence[Hashable]) -> _Batch:
@@ -242,7 +250,6 @@ class _Batch:
             turn=np.arange(len(flat)) - np.repeat(stops - lengths, lengths),
             last=stops - 1,
             group=np.array(group, np.int64),
-            names=list(numbers),
         )
 
 

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from agents.engines.base import WeightSource
 from drv_env.errors import SettingError, boundary
 from trainers.causal_model import unwrapped
 
@@ -116,6 +117,33 @@ def merged(model: nn.Module) -> Any:
     plain: Any = model
     stored = next(each.dtype for each in plain.parameters() if not each.requires_grad)
     return copy.deepcopy(plain).float().merge_and_unload().to(stored)
+
+
+def engine_weights(model: nn.Module) -> WeightSource:
+    """What an engine takes over: the model, or of one with adapters the merged weights.
+
+    One layer after another is merged, in float32, and rounded to what its weights are stored
+    in: log-probs of an engine differ from the trainer's by that rounding.
+    """
+    if not hasattr(model, "merge_and_unload"):
+        return model
+    base = unwrapped(model)
+    found: dict[str, torch.Tensor] = {}
+    with torch.no_grad():
+        for name, tensor in base.state_dict().items():
+            layer, adapted, rest = name.partition(".base_layer.")
+            if not adapted and ".lora_" not in name:
+                found[name] = tensor
+            elif adapted and rest == "weight":
+                found[f"{layer}.{rest}"] = _merged_weight(base.get_submodule(layer), tensor)
+            elif adapted:
+                found[f"{layer}.{rest}"] = tensor
+    return found
+
+
+def _merged_weight(layer: Any, weight: torch.Tensor) -> torch.Tensor:
+    delta = sum(layer.get_delta_weight(name).float() for name in layer.active_adapters)
+    return (weight.float() + delta).to(weight.dtype)
 
 
 def computing(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from agents.ahead import Ahead
 from agents.engines.base import Engine, Sampling
+from agents.meter import Meter
 from agents.rollout import RolloutSettings, rollout
 from agents.vector_rollout import VectorEnv, rollout_vector, unwrapped
 from drv_env.errors import SettingError
@@ -48,6 +49,7 @@ def rollouts_of(
     sampling: Sampling,
     settings: RolloutSettings,
     max_staleness: int,
+    meter: Meter,
 ) -> AbstractContextManager[Rollouts]:
     """The rollouts of some steps, played as they are asked for, or ahead.
 
@@ -58,13 +60,14 @@ def rollouts_of(
         steps: what to play.
         settings: of the rollouts; their seed is made into one for each step.
         max_staleness: see :class:`agents.ahead.Ahead`.
+        meter: counts what is played; in lock-step when a step's rollouts are over.
 
     Raises:
         SettingError: when the way can't do what the settings ask for.
     """
     if way == "vector":
-        return nullcontext(_InStep(env, engine, template, steps, sampling, settings))
-    play = partial(_play, unwrapped(env).game, engine, template, sampling, settings)
+        return nullcontext(_InStep(env, engine, template, steps, sampling, settings, meter))
+    play = partial(_play, unwrapped(env).game, engine, template, sampling, settings, meter)
     return Ahead(steps, play, max_staleness)
 
 
@@ -99,7 +102,9 @@ class _InStep:
         steps: Iterable[Step],
         sampling: Sampling,
         settings: RolloutSettings,
+        meter: Meter,
     ) -> None:
+        self._meter = meter
         self._steps = iter(steps)
         self._play = partial(rollout_vector, env, engine, template)
         self._sampling = sampling
@@ -109,21 +114,26 @@ class _InStep:
         settings = self._settings
         for number, tasks in self._steps:
             group = [task for task in tasks for _ in range(settings.group_size)]
-            yield (
-                (number, tasks),
-                self._play(
-                    group,
-                    self._sampling,
-                    _provenance(number),
-                    seed=_step_seed(settings.seed, number),
-                    group_size=settings.group_size,
-                    robust=settings.robust,
-                    turn_timeout=settings.turn_timeout,
-                ),
+            self._meter.start(len(group))
+            found = self._play(
+                group,
+                self._sampling,
+                _provenance(number),
+                self._playing,
+                seed=_step_seed(settings.seed, number),
+                group_size=settings.group_size,
+                robust=settings.robust,
+                turn_timeout=settings.turn_timeout,
             )
+            for trajectory in found:
+                self._meter.over(trajectory)
+            yield (number, tasks), found
 
     def updated(self) -> None:
         """Nothing runs ahead, so nothing was held back."""
+
+    def _playing(self, over: int, playing: int) -> None:
+        self._meter.playing = playing
 
 
 async def _play(
@@ -132,12 +142,13 @@ async def _play(
     template: ChatTemplate,
     sampling: Sampling,
     settings: RolloutSettings,
+    meter: Meter,
     step: Step,
 ) -> list[Trajectory]:
     number, tasks = step
     own = replace(settings, seed=_step_seed(settings.seed, number))
     return await rollout(
-        game, engine, template, tasks, sampling, own, provenance=_provenance(number)
+        game, engine, template, tasks, sampling, own, provenance=_provenance(number), meter=meter
     )
 
 

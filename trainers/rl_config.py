@@ -1,0 +1,119 @@
+"""The settings of reinforcement, apart from its loop.
+
+What is refused here can't work whatever the model and the tasks are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agents.engines.base import Sampling
+from agents.rollout import RolloutSettings
+from drv_env.errors import SettingError
+from trainers.advantages import IGPO, Credit
+from trainers.information_gain import GainSettings
+from trainers.loss_settings import LossSettings
+from trainers.model_setup import Precision, check_precision
+from trainers.rollouts import RolloutWay, check_way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RLConfig:
+    """Settings of one run.
+
+    Attributes:
+        credit: how rewards become advantages; :data:`~trainers.advantages.IGPO` or
+            :data:`~trainers.advantages.GRPO`, or a setting between them.
+        advantages: who makes them: ``credit``, by those settings, or a function of your own
+            by its name (:mod:`trainers.registry`).
+        gain: how information gain is scored, where ``credit`` uses it.
+        gain_by: who scores it: the ``model`` being trained, in one pass a trajectory that
+            also gives the log-probs before the update, or the ``engine``, probe by probe.
+        steps: rollout batches.
+        tasks_per_step: questions a step.
+        group_size: rollouts a question, at least 2: statistics are within the group.
+        minibatches: updates a step, each on an equal share of the rollouts.
+        microbatch_tokens: the most tokens of one forward pass, padding counted; an update
+            sums over as many passes as it takes, and its result does not depend on it.
+        packed: put the rollouts of a pass behind one another, each attending to itself alone
+            (:mod:`trainers.packed_attention`), instead of padding them to the longest.  It
+            changes memory and speed only.
+        precision: see :mod:`trainers.model_setup`.
+        learning_rate: AdamW's, constant.
+        loss: clips, averages, the KL penalty and importance correction.
+        drop_silent: what is left out of the updates for having no advantage on any turn:
+            ``rollouts``, only whole ``groups``, or ``none``.  What is left out is in no
+            average, and has no KL penalty.
+        max_grad_norm: gradients are clipped to this norm.
+        sampling: how turns are sampled; temperature 1, for log-probs are compared raw.  None
+            is that, with the turn's tokens that the rules allow and the template's stops.
+        rollouts: ``vector`` (lock-step) or ``async`` (each episode at its own pace); both
+            give the same episodes.
+        rollout: limits, deadlines and retries of the rollouts; its ``group_size`` is this
+            one's, its ``seed`` None leaves the sampling to the engine.
+        max_staleness: updates that may lie between sampling and training: 1 plays the next
+            step's rollouts while this step is trained on.  Needs ``async``;
+            ``loss.importance_cap`` corrects for it.
+        save_every: steps between two states, at least 1, where the run has a folder for them.
+        seed: decides the order of tasks and of minibatches.
+
+    Raises:
+        SettingError: naming a value that can't work.
+    """
+
+    credit: Credit = IGPO
+    advantages: str = "credit"
+    gain: GainSettings = field(default_factory=GainSettings)
+    gain_by: Literal["model", "engine"] = "model"
+    steps: int = 40
+    tasks_per_step: int = 8
+    group_size: int = 8
+    minibatches: int = 2
+    microbatch_tokens: int = 8192
+    packed: bool = False
+    precision: Precision = "float32"
+    learning_rate: float = 5e-4
+    loss: LossSettings = field(default_factory=LossSettings)
+    drop_silent: Literal["rollouts", "groups", "none"] = "rollouts"
+    max_grad_norm: float = 1.0
+    sampling: Sampling | None = None
+    rollouts: RolloutWay = "vector"
+    rollout: RolloutSettings = field(default_factory=lambda: RolloutSettings(seed=None))
+    max_staleness: int = 0
+    save_every: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "tasks_per_step", "minibatches", "microbatch_tokens", "save_every"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.group_size < 2:
+            raise SettingError(
+                f"group_size must be at least 2 (rewards are compared within a group), "
+                f"got {self.group_size}"
+            )
+        if self.gain_by not in ("model", "engine"):
+            raise SettingError(f"gain_by may be model or engine, got {self.gain_by!r}")
+        if self.drop_silent not in ("rollouts", "groups", "none"):
+            raise SettingError(
+                f"drop_silent may be rollouts, groups or none, got {self.drop_silent!r}"
+            )
+        for name in ("learning_rate", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise SettingError(f"{name} must be above 0, got {getattr(self, name)}")
+        check_precision(self.precision)
+        if self.sampling is not None:
+            _check_sampling(self.sampling)
+        check_way(self.rollouts, self.rollout, self.max_staleness)
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    plain = Sampling(sampling.max_tokens)
+    for name in ("temperature", "top_p", "top_k", "presence_penalty"):
+        if getattr(sampling, name) != getattr(plain, name):
+            raise SettingError(
+                "rollouts to train on are sampled at temperature 1 without top_p, top_k and "
+                f"penalties ({name} is {getattr(sampling, name)}): their raw log-probs are "
+                "compared with the trainer's"
+            )

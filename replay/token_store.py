@@ -141,6 +141,11 @@ class TokenStore:
         self._places = places
         self._maps: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
+    def made_with(self, template: ChatTemplate) -> bool:
+        """Whether the documents were made with this tokenizer and chat template."""
+        settings = RowSettings(**self.index["settings"])
+        return bool(self.index["fingerprint"] == _fingerprint(template, settings))
+
     def __len__(self) -> int:
         return len(self._places)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
@@ -38,27 +40,96 @@ def save_model(
     Raises:
         SettingError: for an ``agent`` that can't work.
     """
-    folder = Path(folder)
+    with _replacing(Path(folder)) as temporary:
+        with _without_bars():
+            model.save_pretrained(temporary)
+        config = model.config
+        PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer,
+            chat_template=chat_template,
+            eos_token=tokenizer.id_to_token(config.eos_token_id),
+            pad_token=tokenizer.id_to_token(config.pad_token_id),
+        ).save_pretrained(temporary)
+        if agent is not None:
+            write_agent(temporary, agent)
+    return Path(folder)
+
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+)
+
+
+def save_tuned(
+    folder: str | Path,
+    model: PreTrainedModel,
+    base: str | Path,
+    chat_template: str | None = None,
+    agent: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a model that was trained from another, whose tokenizer it has.
+
+    Its weights are rounded to what the base's are stored in.
+
+    Args:
+        folder: the checkpoint's; replaced only once the new one is complete.
+        model: what was trained, without adapters (:func:`trainers.model_setup.merged`).
+        base: the folder that it came from.
+        chat_template: the Jinja text it was trained with; None is the base's.
+        agent: how it plays, as :mod:`trainers.agent_file` says; None leaves that out.
+
+    Raises:
+        SettingError: for an ``agent`` that can't work.
+    """
+    stored = json.loads((Path(base) / "config.json").read_text(encoding="utf-8"))
+    name = stored.get("dtype") or stored.get("torch_dtype") or "float32"
+    with _replacing(Path(folder)) as temporary:
+        with _without_bars():
+            model.save_pretrained(temporary, state_dict=_rounded(model, getattr(torch, name)))
+        written = temporary / "config.json"
+        config = json.loads(written.read_text(encoding="utf-8"))
+        written.write_text(json.dumps({**config, "dtype": name}, indent=2) + "\n")
+        for file in _TOKENIZER_FILES:
+            if (Path(base) / file).is_file():
+                shutil.copyfile(Path(base) / file, temporary / file)
+        if chat_template is not None:
+            (temporary / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
+        if agent is not None:
+            write_agent(temporary, agent)
+    return Path(folder)
+
+
+def _rounded(model: PreTrainedModel, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """The weights in another type; tied ones stay one."""
+    found: dict[int, torch.Tensor] = {}
+    named = {}
+    for name, tensor in model.state_dict().items():
+        key = tensor.data_ptr()
+        if key not in found:
+            found[key] = tensor.to(dtype) if tensor.is_floating_point() else tensor
+        named[name] = found[key]
+    return named
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which takes the place of ``folder`` once it is whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    with _without_bars():
-        model.save_pretrained(temporary)
-    config = model.config
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        chat_template=chat_template,
-        eos_token=tokenizer.id_to_token(config.eos_token_id),
-        pad_token=tokenizer.id_to_token(config.pad_token_id),
-    ).save_pretrained(temporary)
-    if agent is not None:
-        write_agent(temporary, agent)
+    temporary.mkdir()
+    yield temporary
     replaced = folder.with_name(f".{folder.name}.{os.getpid()}.old")
     if folder.exists():
         folder.rename(replaced)
     temporary.rename(folder)
     shutil.rmtree(replaced, ignore_errors=True)
-    return folder
 
 
 def load_model(folder: str | Path, dtype: str = "auto") -> PreTrainedModel:

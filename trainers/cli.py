@@ -38,6 +38,20 @@ class Demo(DemoConfig):
 
 
 @dataclass(frozen=True)
+class Train:
+    """Train a model: sft, grpo, igpo, or a trainer of your own; drv train lists them."""
+
+    arguments: tyro.conf.Positional[tuple[str, ...]] = ()
+    """The trainer's name, then its settings."""
+
+    def run(self) -> None:
+        """Run the trainer."""
+        from trainers.commands.train import run_train
+
+        run_train(self.arguments)
+
+
+@dataclass(frozen=True)
 class Version:
     """Print the version of drv-env."""
 
@@ -51,6 +65,7 @@ Command = (
     | Annotated[AskCommand, tyro.conf.subcommand("ask")]
     | Annotated[EvalCommand, tyro.conf.subcommand("eval")]
     | Annotated[RolloutCommand, tyro.conf.subcommand("rollout")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Cassette, tyro.conf.subcommand("cassette")]
@@ -66,12 +81,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0, or 1 after an error that the user can mend (one line on standard error), or 130
         after Ctrl-C.
     """
+    given = tuple(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ("train",):  # whose options its settings make
+        return guarded(Train(given[1:]).run)
     description = "Deep-research agents: their environment and their training."
-    command = tyro.cli(Command, prog="drv", description=description, args=arguments)  # type: ignore[call-overload]
-    return _guarded(command.run)
+    command = tyro.cli(Command, prog="drv", description=description, args=given)  # type: ignore[call-overload]
+    return guarded(command.run)
 
 
-def _guarded(work: Callable[[], None]) -> int:
+def guarded(work: Callable[[], None]) -> int:
+    """Do the work; what :func:`main` returns."""
     from drv_env.errors import DrvError
 
     try:

@@ -7,7 +7,9 @@ configuration names under ``plugins`` before they look a name up.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from drv_env.errors import SettingError, boundary
@@ -99,11 +101,14 @@ def import_plugins(modules: Iterable[str]) -> None:
     """Import modules that register something.
 
     Args:
-        modules: names as in ``import``, found on ``sys.path``.
+        modules: names as in ``import``, found on ``sys.path`` and in the current folder.
 
     Raises:
         SettingError: naming the one that can't be imported.
     """
+    here = str(Path.cwd())
     for name in modules:
+        if here not in sys.path:
+            sys.path.append(here)
         with boundary(SettingError, f"the plugin {name} can't be imported"):
             importlib.import_module(name)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import platform
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from drv_env.errors import SettingError
 
+_MADE_BEFORE = {".lock", "rows"}
+"""What a run may have put into its folder before it began."""
 _PACKAGES = ("drv-env", "torch", "transformers", "tokenizers", "gymnasium", "numpy", "pyarrow")
 
 
@@ -23,30 +27,43 @@ class RunFolder:
     ``config.json`` (the resolved settings and the versions), ``metrics.jsonl`` and
     TensorBoard events (the same numbers), ``trajectories/``, ``checkpoints/``.
 
+    One process fills a folder at a time.
+
     Args:
         path: the folder; made when it is missing.
         config: the resolved settings: plain values or dataclasses.
+        done: steps that an earlier life of the run has done, whose metrics stay; what it
+            logged of later ones, which are taken again, goes.  None begins anew.
 
     Raises:
-        SettingError: when the path is taken by something else than a run's folder.
+        SettingError: when the path is taken by something else than a run's folder, or
+            another process is at work in it.
     """
 
-    def __init__(self, path: str | Path, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: str | Path, config: Mapping[str, Any], done: int | None = None
+    ) -> None:
         self.path = Path(path)
-        if self.path.exists() and not self.path.is_dir():
-            raise SettingError(f"{self.path} is a file; name a folder for the run")
-        foreign = self.path.is_dir() and not (self.path / "config.json").exists()
-        if foreign and any(self.path.iterdir()):
-            raise SettingError(f"{self.path} holds other files and no run; name another folder")
+        refuse_foreign(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
-        document = {"config": _plain(config), "versions": _versions()}
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingError(
+                f"another process is at work in {self.path}; wait for it, or name another folder"
+            ) from None
+        document = {"config": plain_values(config), "versions": _versions()}
         write_text(self.path / "config.json", json.dumps(document, indent=2) + "\n")
         from torch.utils.tensorboard import SummaryWriter
 
-        events = self.path / "tensorboard"
-        shutil.rmtree(events, ignore_errors=True)
-        self._board = SummaryWriter(str(events))
-        self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
+        events, metrics = self.path / "tensorboard", self.path / "metrics.jsonl"
+        if done is None:
+            shutil.rmtree(events, ignore_errors=True)
+        self._board = SummaryWriter(str(events), purge_step=None if done is None else done + 1)
+        kept = [] if done is None or not metrics.exists() else _lines_up_to(metrics, done)
+        write_text(metrics, "".join(kept))
+        self._metrics = metrics.open("a", encoding="utf-8")
 
     @property
     def trajectories(self) -> Path:
@@ -70,6 +87,49 @@ class RunFolder:
         """Flush and close the files."""
         self._metrics.close()
         self._board.close()
+        self._lock.close()
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse what is no run's folder and could not become one.
+
+    Raises:
+        SettingError: naming it.
+    """
+    if path.exists() and not path.is_dir():
+        raise SettingError(f"{path} is a file; name a folder for the run")
+    if path.is_dir() and not (path / "config.json").exists():
+        others = {item.name for item in path.iterdir()} - _MADE_BEFORE
+        if others:
+            raise SettingError(f"{path} holds other files and no run; name another folder")
+
+
+def recorded_config(path: Path) -> dict[str, Any] | None:
+    """The settings that a run's folder holds; None where there is no run.
+
+    Raises:
+        SettingError: when they can't be read.
+    """
+    file = path / "config.json"
+    if not file.is_file():
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))["config"]
+        if not isinstance(found, dict):
+            raise ValueError("it holds no settings")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingError(f"{file} can't be read: {error}; name another folder") from None
+    return found
+
+
+def _lines_up_to(file: Path, step: int) -> list[str]:
+    """Whole lines of steps up to this one; a kill may have cut the last."""
+    kept = []
+    for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
+        with suppress(ValueError, KeyError, TypeError):
+            if json.loads(line)["step"] <= step and line.endswith("\n"):
+                kept.append(line)
+    return kept
 
 
 def write_text(path: Path, text: str) -> None:
@@ -89,13 +149,16 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
+    """Records, mappings and sequences as JSON has them; anything else as its representation."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain_values(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain_values(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return repr(value)

@@ -297,3 +297,11 @@ def _settings(config: SFTConfig, rows: str) -> dict[str, Any]:
     for name in ("eval_every", "save_every"):
         del told[name]  # these may change between two lives of a run
     return {"trainer": "sft", **told, "rows": rows}
+
+
+if __name__ == "__main__":  # the same as drv train sft
+    import sys
+
+    from trainers.cli import main
+
+    sys.exit(main(["train", "sft", *sys.argv[1:]]))

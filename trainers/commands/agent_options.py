@@ -6,6 +6,7 @@ Options alone, of which None means "not given": what then holds is decided in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +16,20 @@ import tyro
 EngineKind = Literal["transformers", "vllm", "openai", "openai-ids"]
 ToolKind = Literal["live", "offline", "recorded"]
 Part = Literal["train", "validation", "test"]
+
+Called = Callable[[str], str]
+"""What the user calls a setting: an option here, a place in a file elsewhere."""
+
+
+def as_option(name: str) -> str:
+    """The option of a field.
+
+    Example:
+        >>> as_option("base_url")
+        '--base-url'
+    """
+    return "--" + name.replace("_", "-")
+
 
 _Int = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
 _Float = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]

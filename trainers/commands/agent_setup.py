@@ -25,10 +25,12 @@ from replay.template import ChatTemplate
 from trainers.agent_file import NAME, Agent, read_agent
 from trainers.commands.agent_options import (
     AgentOptions,
+    Called,
     EngineKind,
     ModelOptions,
     RuleOptions,
     SamplingOptions,
+    as_option,
 )
 from trainers.commands.engine_setup import make_engine
 
@@ -101,37 +103,42 @@ class AgentPlan:
             found["weights"] = _fingerprint(self.folder)
         return found
 
-    def start(self, seed: int) -> Engine | ChatEngine:
+    def start(self, seed: int, **vllm_arguments: Any) -> Engine | ChatEngine:
         """The engine; its owner closes it."""
         pieces = None if self.template is None else self.template.pieces
         context: int | None = self.bounds["max_context"]
-        return make_engine(self.kind, self.options, context, self.parallel, seed, pieces)
+        return make_engine(
+            self.kind, self.options, context, self.parallel, seed, pieces, **vllm_arguments
+        )
 
 
-def plan_agent(options: AgentOptions, say: Say, parallel: int | None = None) -> AgentPlan:
+def plan_agent(
+    options: AgentOptions, say: Say, parallel: int | None = None, called: Called = as_option
+) -> AgentPlan:
     """Everything about the agent that can be known without loading the model.
 
     Args:
         options: the command line's.
         say: told what the user did not ask for.
         parallel: episodes at once where the options don't say.
+        called: what messages call an option.
 
     Raises:
         SettingError: naming the option or the file that can't work.
     """
     model = options.model
     kind = model.engine or ("transformers" if model.base_url is None else "openai")
-    folder = _folder(model, kind)
+    folder = _folder(model, kind, called)
     own = None if folder is None else read_agent(folder)
     if own is not None:
         say(f"{folder}/{NAME}: the model plays as it was trained, where no option says otherwise")
     own = own or _NOTHING
-    template = None if folder is None else _template(folder, model.chat_template)
+    template = None if folder is None else _template(folder, model.chat_template, called)
     held = None if folder is None else _held(folder)
     bounds = _bounds(options.rules, own["rules"], held, template is not None, say)
     count = parallel or _PARALLEL.get(kind, 64) if model.parallel is None else model.parallel
     if count < 1:
-        raise SettingError(f"--parallel must be at least 1, got {count}")
+        raise SettingError(f"{called('parallel')} must be at least 1, got {count}")
     return AgentPlan(
         options=model,
         kind=kind,
@@ -145,7 +152,7 @@ def plan_agent(options: AgentOptions, say: Say, parallel: int | None = None) -> 
     )
 
 
-def _folder(model: ModelOptions, kind: EngineKind) -> Path | None:
+def _folder(model: ModelOptions, kind: EngineKind, called: Called) -> Path | None:
     """Where the tokenizer is."""
     if kind in ("transformers", "vllm"):
         if model.base_url is not None:
@@ -153,8 +160,9 @@ def _folder(model: ModelOptions, kind: EngineKind) -> Path | None:
         folder = Path(model.model)
         if not (folder / "config.json").is_file():
             raise SettingError(
-                f"--model {model.model}: no such folder with a model (config.json); name one as "
-                "save_pretrained writes it, or a server with --base-url"
+                f"{called('model')} {model.model}: no such folder with a model (config.json); name "
+                "one as save_pretrained writes it"
+                + (f", or a server with {called('base_url')}" if called is as_option else "")
             )
         return model.tokenizer or folder
     if model.base_url is None:
@@ -167,20 +175,30 @@ def _folder(model: ModelOptions, kind: EngineKind) -> Path | None:
     return model.tokenizer
 
 
-def _template(folder: Path, chosen: str) -> ChatTemplate:
-    source = _TEMPLATES.get(chosen)
-    if chosen not in _TEMPLATES:
-        try:
-            source = Path(chosen).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(
-                f"--chat-template {chosen} is none of {', '.join(_TEMPLATES)}, nor a file: {error}"
-            ) from None
+def template_source(chosen: str, called: Called = as_option) -> str | None:
+    """The Jinja text of a chat template by its name or file; None is the folder's own.
+
+    Raises:
+        SettingError: when it is neither.
+    """
+    if chosen in _TEMPLATES:
+        return _TEMPLATES[chosen]
+    try:
+        return Path(chosen).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        option = called("chat_template")
+        raise SettingError(
+            f"{option} {chosen} is none of {', '.join(_TEMPLATES)}, nor a file: {error}"
+        ) from None
+
+
+def _template(folder: Path, chosen: str, called: Called) -> ChatTemplate:
+    option, source = called("chat_template"), template_source(chosen, called)
     try:
         return ChatTemplate.from_folder(folder, chat_template=source)
     except SettingError as error:
         others = " or ".join(name for name in _TEMPLATES if name not in ("own", chosen))
-        raise SettingError(f"{error}; --chat-template can be {others}") from None
+        raise SettingError(f"{error}; {option} can be {others}") from None
 
 
 def _held(folder: Path) -> int | None:

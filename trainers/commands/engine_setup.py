@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from agents.engines.base import ChatEngine, Engine
 from drv_env.errors import SettingError
@@ -21,6 +23,7 @@ def make_engine(
     parallel: int,
     seed: int,
     pieces: Pieces | None,
+    **vllm_arguments: Any,
 ) -> Engine | ChatEngine:
     """The engine of a kind; its owner closes it.
 
@@ -31,6 +34,7 @@ def make_engine(
         parallel: episodes at once.
         seed: of the sampling.
         pieces: the model's tokenizer, where it is known.
+        vllm_arguments: further ones of :class:`agents.engines.vllm.VllmEngine`.
 
     Raises:
         SettingError: naming the option that can't work.
@@ -38,7 +42,7 @@ def make_engine(
     if kind == "transformers":
         return _transformers(options, context, parallel, seed, pieces)
     if kind == "vllm":
-        return _vllm(options, context, parallel, seed)
+        return _vllm(options, context, parallel, seed, vllm_arguments)
     assert options.base_url is not None  # checked before
     key = api_key(options.api_key_env)
     if kind == "openai-ids":
@@ -94,7 +98,13 @@ def _transformers(
         ) from None
 
 
-def _vllm(options: ModelOptions, context: int | None, parallel: int, seed: int) -> Engine:
+def _vllm(
+    options: ModelOptions,
+    context: int | None,
+    parallel: int,
+    seed: int,
+    arguments: Mapping[str, Any],
+) -> Engine:
     # what vLLM tells of itself belongs beside the output, not into it
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
@@ -110,4 +120,5 @@ def _vllm(options: ModelOptions, context: int | None, parallel: int, seed: int) 
         seed=seed,
         dtype=options.dtype,
         max_num_seqs=parallel,
+        **arguments,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,10 +13,19 @@ from drv_env.play import Outcome
 from drv_env.tasks import Task
 from drv_env.tools.base import Tools
 from trainers.agent_file import Agent
-from trainers.commands.agent_options import Part, TaskOptions, ToolKind, ToolOptions
+from trainers.commands.agent_options import (
+    Called,
+    Part,
+    TaskOptions,
+    ToolKind,
+    ToolOptions,
+    as_option,
+)
 
 OutcomeKind = Literal["exact", "f1", "judge"]
 
+WORLD = "world"
+"""In place of a file: questions about the webs of the offline tools."""
 WORLD_QUESTIONS = 200
 SHOWN = 5
 """Bad rows that are told."""
@@ -74,13 +83,19 @@ class ToolPlan:
         return CassetteTools(LiveTools.from_env(), cassette)
 
 
-def plan_tools(options: ToolOptions, own: Agent, wanted: ToolKind | None = None) -> ToolPlan:
+def plan_tools(
+    options: ToolOptions,
+    own: Agent,
+    wanted: ToolKind | None = None,
+    called: Called = as_option,
+) -> ToolPlan:
     """Which tools the options mean.
 
     Args:
         options: the command line's.
         own: what the checkpoint says of itself.
         wanted: the only kind that will do.
+        called: what messages call an option.
 
     Raises:
         SettingError: when options contradict each other, or one is missing.
@@ -94,14 +109,18 @@ def plan_tools(options: ToolOptions, own: Agent, wanted: ToolKind | None = None)
         elif options.cassette is None and (options.world or trained_in):
             kind = "offline"
     if wanted is not None and kind != wanted:
-        raise SettingError(f"questions about a world need --tools {wanted}, not {kind}")
+        raise SettingError(f"questions about a world need {called('tools')} {wanted}, not {kind}")
     for name, belongs in (("world", "offline"), ("web", "recorded"), ("cassette", "live")):
         if getattr(options, name) is not None and kind != belongs:
-            raise SettingError(f"--{name} goes with --tools {belongs}, not {kind}")
+            raise SettingError(f"{called(name)} goes with {called('tools')} {belongs}, not {kind}")
     if options.cassette_only and options.cassette is None:
-        raise SettingError("--cassette-only needs --cassette, the file to answer from")
+        raise SettingError(
+            f"{called('cassette_only')} needs {called('cassette')}, the file to answer from"
+        )
     if kind == "recorded" and options.web is None:
-        raise SettingError("--tools recorded needs --web, a folder made by drv data web")
+        raise SettingError(
+            f"{called('tools')} recorded needs {called('web')}, a folder made by drv data web"
+        )
     worlds = (options.world or trained_in or (0,)) if kind == "offline" else ()
     return ToolPlan(kind, worlds, options, {} if kind == "live" else settings)
 
@@ -141,19 +160,44 @@ def read_questions(
         TaskDataError: when a file can't be read or has no task.
         SettingError: for options that can't work.
     """
-    if options.tasks == "world":
-        from drv_env.worlds.questions import split
-        from drv_env.worlds.recipe import WorldRecipe
+    if options.tasks != WORLD and options.part is not None:
+        raise SettingError("--part goes with questions about a world, not with a file")
+    tasks = all_questions(options.tasks, worlds, options.part or part, say)
+    usual = min(WORLD_QUESTIONS, len(tasks)) if options.tasks == WORLD else len(tasks)
+    count = usual if options.questions is None else options.questions
+    return some_questions(tasks, count, seed, as_option("questions"))
 
-        tasks = split([WorldRecipe(number) for number in worlds])[options.part or part]
-        count = min(WORLD_QUESTIONS, len(tasks)) if options.questions is None else options.questions
-    else:
-        if options.part is not None:
-            raise SettingError("--part goes with questions about a world, not with a file")
-        tasks = _read_file(options.tasks, say)
-        count = len(tasks) if options.questions is None else options.questions
+
+def all_questions(
+    source: str, worlds: Sequence[int], part: Part, say: Callable[[str], None]
+) -> list[Task]:
+    """Every question of a file, or of a part of those about some webs.
+
+    Args:
+        source: a file, or :data:`WORLD`.
+        worlds: seeds of the webs.
+        part: of a world's questions.
+        say: told of bad rows.
+
+    Raises:
+        TaskDataError: when a file can't be read or has no task.
+    """
+    if source != WORLD:
+        return _read_file(source, say)
+    from drv_env.worlds.questions import split
+    from drv_env.worlds.recipe import WorldRecipe
+
+    return split([WorldRecipe(number) for number in worlds])[part]
+
+
+def some_questions(tasks: list[Task], count: int, seed: int, called: str) -> list[Task]:
+    """So many of them at random; all, in their order, where that is how many there are.
+
+    Raises:
+        SettingError: when there are not so many.
+    """
     if not 1 <= count <= len(tasks):
-        raise SettingError(f"--questions must be from 1 to the {len(tasks):,} there are: {count}")
+        raise SettingError(f"{called} must be from 1 to the {len(tasks):,} there are: {count}")
     if count == len(tasks):
         return tasks
     return random.Random(f"questions-{seed}").sample(tasks, count)

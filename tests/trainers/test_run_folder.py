@@ -1,0 +1,57 @@
+"""The folder of a run: what stays when it goes on, and who may fill it."""
+
+import json
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from drv_env import SettingError
+from trainers.run_folder import RunFolder, recorded_config
+
+
+def fill(path, steps, done=None):
+    folder = RunFolder(path, {"seed": 1}, done)
+    for step in steps:
+        folder.log("rl", step, {"loss": float(step)})
+    folder.close()
+
+
+def steps_of(path):
+    return [json.loads(line)["step"] for line in (path / "metrics.jsonl").open()]
+
+
+def shown(path):
+    board = EventAccumulator(str(path / "tensorboard"))
+    board.Reload()
+    return [(event.step, event.value) for event in board.Scalars("rl/loss")]
+
+
+def test_going_on_takes_back_the_steps_that_are_taken_again(tmp_path):
+    fill(tmp_path, [1, 2, 3])
+    with (tmp_path / "metrics.jsonl").open("a") as lines:
+        lines.write('{"phase": "rl", "step": 2, "lo')  # a kill cut it
+    fill(tmp_path, [3, 4], done=2)
+    assert steps_of(tmp_path) == [1, 2, 3, 4]
+    assert shown(tmp_path) == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
+
+
+def test_beginning_anew_forgets_all(tmp_path):
+    fill(tmp_path, [1, 2, 3])
+    fill(tmp_path, [1])
+    assert steps_of(tmp_path) == [1]
+    assert shown(tmp_path) == [(1, 1.0)]
+
+
+def test_one_process_at_a_time(tmp_path):
+    folder = RunFolder(tmp_path, {})
+    with pytest.raises(SettingError, match="another process is at work"):
+        RunFolder(tmp_path, {})
+    folder.close()
+    RunFolder(tmp_path, {}).close()
+
+
+def test_a_damaged_record_of_the_settings_is_named(tmp_path):
+    assert recorded_config(tmp_path) is None
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(SettingError, match=r"config\.json can't be read"):
+        recorded_config(tmp_path)

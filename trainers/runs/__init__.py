@@ -1,0 +1,1 @@
+"""A run of training from a configuration: settings, plan, refusals, and putting it together."""

@@ -1,0 +1,1 @@
+"""What runs inside OpenRLHF's processes, and alone imports OpenRLHF, Ray or vLLM."""

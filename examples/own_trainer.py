@@ -8,7 +8,7 @@ command line, the plan, refusals, model, engine and game.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agents.vector_rollout import rollout_vector
@@ -27,6 +27,9 @@ from trainers.sft import SFTConfig, train_sft
 @dataclass(frozen=True, kw_only=True)
 class OwnSuccesses(RLRun):
     """Settings: those of reinforcement, and how the successes are learnt.
+
+    Of the former it uses model, tasks, tools, rules, outcome and engine, and of ``rl`` steps,
+    tasks_per_step, group_size and seed.  It keeps no state, and begins anew each time.
 
     Attributes:
         sft: of each step's learning.
@@ -66,12 +69,13 @@ class Job:
                 )
                 right = [item for item in found if not item.broken and item.outcome == 1.0]
                 transcripts = [item.transcript for item in right if item.transcript is not None]
-                success = len(right) / len(found)
+                whole = [item for item in found if not item.broken]
+                success = len(right) / max(1, len(whole))
                 self.say(f"step {step}/{run.rl.steps}: {success:.0%} right")
                 folder.log("rl", step, {"success": success})
                 if transcripts:
                     rows = [Row(item.ids, item.mask()) for item in transcripts]
-                    train_sft(work.model, rows, run.sft)
+                    train_sft(work.model, rows, replace(run.sft, precision=run.model.precision))
                     work.give_weights()
             saved = Checkpoints(folder, run, playing.described()).final(work.model)
         folder.close()

@@ -90,7 +90,7 @@ def test_rows_are_made_and_packed(file, tmp_path, capsys):
         (file,),
         tokenizer=tmp_path,
         out=tmp_path / "rows",
-        chat_template="qwen3",
+        chat_template="qwen3-thinking",
         max_tokens=3_000,
         workers=1,
     ).run()

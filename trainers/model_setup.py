@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from agents.engines.base import WeightSource
-from drv_env.errors import SettingError, boundary
+from drv_env.errors import DrvError, SettingError, boundary
 from trainers.causal_model import unwrapped
 
 Precision = Literal["float32", "bfloat16"]
@@ -161,6 +161,23 @@ def check_precision(precision: str) -> None:
     """
     if precision not in ("float32", "bfloat16"):
         raise SettingError(f"precision may be float32 or bfloat16, got {precision!r}")
+
+
+def check_finite(norm: torch.Tensor, what: str) -> None:
+    """Refuse to go on from a gradient that is no number, before it is in the weights.
+
+    Args:
+        norm: of all gradients.
+        what: whose they are, for the message.
+
+    Raises:
+        DrvError: naming what to look at.
+    """
+    if not bool(torch.isfinite(norm)):
+        raise DrvError(
+            f"the gradient of {what} is {float(norm)}: the learning rate is too high, or the "
+            "model's weights are damaged; the last state is from before it"
+        )
 
 
 def _checkpoint(model: Any) -> None:

@@ -153,7 +153,8 @@ def train_rl(
                 trajectories = scores.trajectories
             elif config.credit.information_gain:
                 trajectories = with_gains(trajectories, engine, template, config.gain)
-            phases.end("information_gain", transcript_tokens(trajectories))
+            if config.credit.information_gain:
+                phases.end("information_gain", transcript_tokens(trajectories))
 
             # ---- advantages: one a turn, broken episodes left out ---------------------
             whole = [index for index, item in enumerate(trajectories) if not item.broken]
@@ -179,7 +180,7 @@ def train_rl(
                     None if scores is None else scores.of([whole[index] for index in learnt]),
                 )
             update = update_policy(model, optimiser, batch, config, rng)
-            phases.end("update", sum(len(item.row) for item in batch))
+            phases.end("update", sum(len(item.row) for item in batch) or None)
             background.run(engine.update_weights(engine_weights(model)))
             rollouts.updated()
             phases.end("sync")
@@ -187,7 +188,7 @@ def train_rl(
             metrics = {
                 **rollout_metrics(trajectories),
                 **update,
-                "ig_scale": advantages.ig_scale,
+                **({"ig_scale": advantages.ig_scale} if config.credit.information_gain else {}),
                 "silent_groups": len(advantages.silent_groups) / len(chosen),
                 "dropped_rollouts": float(len(kept) - len(learnt)),
                 "staleness": staleness(kept, engine.weight_version - 1),

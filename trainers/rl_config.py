@@ -5,6 +5,7 @@ What is refused here can't work whatever the model and the tasks are.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -99,9 +100,14 @@ class RLConfig:
             raise SettingError(
                 f"drop_silent may be rollouts, groups or none, got {self.drop_silent!r}"
             )
-        for name in ("learning_rate", "max_grad_norm"):
-            if not getattr(self, name) > 0:
-                raise SettingError(f"{name} must be above 0, got {getattr(self, name)}")
+        if not 0 < self.learning_rate < math.inf:
+            raise SettingError(
+                f"learning_rate must be above 0 and finite, got {self.learning_rate}"
+            )
+        if not self.max_grad_norm > 0:
+            raise SettingError(f"max_grad_norm must be above 0, got {self.max_grad_norm}")
+        if self.seed < 0:
+            raise SettingError(f"seed must be at least 0, got {self.seed}")
         check_precision(self.precision)
         if self.sampling is not None:
             _check_sampling(self.sampling)

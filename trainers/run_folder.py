@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from drv_env.errors import SettingError
 
-_MADE_BEFORE = {".lock", "rows"}
+_LOCK = ".lock"
+_MADE_BEFORE = {_LOCK, "rows"}
 """What a run may have put into its folder before it began."""
 _PACKAGES = ("drv-env", "torch", "transformers", "tokenizers", "gymnasium", "numpy", "pyarrow")
 
@@ -45,14 +46,12 @@ class RunFolder:
     ) -> None:
         self.path = Path(path)
         refuse_foreign(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path / ".lock").open("w")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SettingError(
-                f"another process is at work in {self.path}; wait for it, or name another folder"
-            ) from None
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / _LOCK).open("w")
+        except OSError as error:
+            raise SettingError(f"{self.path} can't be a run's folder: {error}") from None
+        _lock(self._lock, self.path)
         document = {"config": plain_values(config), "versions": _versions()}
         write_text(self.path / "config.json", json.dumps(document, indent=2) + "\n")
         from torch.utils.tensorboard import SummaryWriter
@@ -96,12 +95,35 @@ def refuse_foreign(path: Path) -> None:
     Raises:
         SettingError: naming it.
     """
-    if path.exists() and not path.is_dir():
-        raise SettingError(f"{path} is a file; name a folder for the run")
+    above = next(each for each in (path, *path.parents) if each.exists())
+    if not above.is_dir():
+        raise SettingError(f"{above} is a file; name a folder for the run")
+    if not os.access(above, os.W_OK):
+        raise SettingError(f"{above} can't be written to; name another folder for the run")
     if path.is_dir() and not (path / "config.json").exists():
         others = {item.name for item in path.iterdir()} - _MADE_BEFORE
         if others:
             raise SettingError(f"{path} holds other files and no run; name another folder")
+
+
+def refuse_busy(path: Path) -> None:
+    """Refuse a run's folder in which a process is at work.
+
+    Raises:
+        SettingError: naming it.
+    """
+    if (path / _LOCK).exists():
+        with (path / _LOCK).open("r+") as file:
+            _lock(file, path)
+
+
+def _lock(file: IO[str], path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SettingError(
+            f"another process is at work in {path}; wait for it, or name another folder"
+        ) from None
 
 
 def recorded_config(path: Path) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from drv_env.errors import SettingError
 from trainers.causal_model import evaluating
 from trainers.log_probs import token_nll
-from trainers.model_setup import Precision, check_precision, computing
+from trainers.model_setup import Precision, check_finite, check_precision, computing
 from trainers.packed_attention import attending, pack_rows
 from trainers.rows import Row, pad_rows
 from trainers.sft_batches import Batches, Rows, checked, micro_batches, parts
@@ -82,12 +82,14 @@ class SFTConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise SettingError(f"{name} must be at least 1, got {value}")
-        for name in ("warmup_steps", "eval_every", "save_every"):
-            if getattr(self, name) < 0:
+        for name in ("warmup_steps", "eval_every", "save_every", "weight_decay", "seed"):
+            if not getattr(self, name) >= 0:
                 raise SettingError(f"{name} must be at least 0, got {getattr(self, name)}")
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise SettingError(f"{name} must be above 0, got {getattr(self, name)}")
+        if not self.learning_rate < math.inf:
+            raise SettingError(f"learning_rate must be finite, got {self.learning_rate}")
         if self.schedule not in ("linear", "cosine", "constant"):
             raise SettingError(f"schedule may be linear, cosine or constant, got {self.schedule!r}")
         check_precision(self.precision)
@@ -187,8 +189,9 @@ def train_sft(
             learnt = sum(int(row.mask.sum()) for row in batch)
             loss = _accumulate(model, optimiser, batch, learnt, config)
             norm = nn.utils.clip_grad_norm_(trained, config.max_grad_norm)
-            optimiser.step()
             figures = float(loss), float(norm)  # which waits for the device
+            check_finite(norm, f"step {number}")
+            optimiser.step()
             seconds = time.perf_counter() - started
             measured = SFTStep(
                 step=number,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainers.learnt import LearntRollout, agent_tokens
 from trainers.log_probs import token_log_probs
 from trainers.losses import PolicyLoss, policy_loss, token_weights
-from trainers.model_setup import computing
+from trainers.model_setup import check_finite, computing
 from trainers.packed_attention import attending, pack_rows
 from trainers.rl_config import RLConfig
 from trainers.rows import balanced, by_tokens, pad_rows
@@ -30,16 +30,19 @@ def update_policy(
     Args:
         model: the policy; trained in place, and left in evaluation mode.
         optimiser: over its trained parameters.
-        rollouts: to learn from; none of them is no update.
+        rollouts: to learn from; without any there is no update, and nothing to measure.
         config: minibatches, passes, precision and loss.
         rng: draws the minibatches.
 
     Returns:
         ``loss``, ``kl``, ``clip_share``, ``entropy`` and what else the loss measures, means
         over the rollouts' tokens; ``grad_norm``, the mean before clipping.
+
+    Raises:
+        DrvError: when a gradient is not finite; the weights are as they were before it.
     """
     if not rollouts:
-        return {"loss": 0.0, "kl": 0.0, "clip_share": 0.0, "entropy": 0.0, "grad_norm": 0.0}
+        return {}
     sums: dict[str, float] = {}
     parts = np.array_split(rng.permutation(len(rollouts)), min(config.minibatches, len(rollouts)))
     model.train()
@@ -63,6 +66,7 @@ def update_policy(
         norm = nn.utils.clip_grad_norm_(
             [each for each in model.parameters() if each.requires_grad], config.max_grad_norm
         )
+        check_finite(norm, "an update")
         optimiser.step()
         sums["grad_norm"] = sums.get("grad_norm", 0.0) + float(norm) / len(parts)
     model.eval()

@@ -86,3 +86,25 @@ def test_a_file_that_is_missing_is_named(tmp_path):
     with pytest.raises(SettingError, match=r"no\.yaml can't be read"):
         read_layers(tmp_path / "no.yaml")
     assert read_layers(None).over(SFT) == SFT.defaults
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rl:\n  steps: 3\n  steps: 7\n", "line 3 is no YAML: steps is there twice"),
+        ("rl: {steps: 3}\nrl: {group_size: 4}\n", "line 2 is no YAML: rl is there twice"),
+        ("out: 2001-02-30\n", "holds a value that YAML can't read"),
+        ("rl: {steps: true}\n", "rl.steps is a number, not true or false"),
+        ("rl: {loss: {importance_cap: yes}}\n", "rl.loss.importance_cap is a number"),
+        ("rl: {learning_rate: .inf}\n", "learning_rate must be above 0 and finite"),
+        ("rl: {seed: -1}\n", "seed must be at least 0"),
+    ],
+)
+def test_what_yaml_would_let_through_is_refused(written, text, said):
+    with pytest.raises(SettingError, match=said):
+        read_layers(written(text)).over(IGPO)
+
+
+def test_a_flag_may_be_true(written):
+    found = read_layers(written("rl: {packed: true, credit: {std_norm: no}}\n")).over(IGPO)
+    assert (found.rl.packed, found.rl.credit.std_norm) == (True, False)

@@ -13,12 +13,13 @@ from agents.engines.transformers import TransformersEngine
 from agents.vector_rollout import rollout_agents, rollout_vector
 from drv_env import ENV_ID, FormatPenalty, InformationGainReward, SettingError, background
 from drv_env.env import DeepResearchEnv
-from drv_env.errors import EngineError
+from drv_env.errors import DrvError, EngineError
 from replay.probe import answer_probe
 from replay.sft_rows import transcribe
 from replay.transcript import Transcript
 from trainers.advantages import GRPO, IGPO, Advantages, advantages_of, turn_values
 from trainers.information_gain import GainSettings, with_gains
+from trainers.learnt import LearntRollout
 from trainers.loss_settings import LossSettings
 from trainers.model_setup import (
     LoRASettings,
@@ -31,6 +32,7 @@ from trainers.registry import ADVANTAGES
 from trainers.rl import RLConfig, train_rl
 from trainers.rows import Row
 from trainers.sft import SFTConfig, train_sft
+from trainers.update import update_policy
 
 
 @pytest.fixture(scope="module")
@@ -505,3 +507,21 @@ def test_advantages_of_numbers_know_what_is_silent():
     found = Advantages.of([zeros, ones, zeros, zeros], ["a", "a", "b", "b"])
     assert found.silent.tolist() == [True, False, True, True]
     assert found.silent_groups == ("b",)
+
+
+def test_a_gradient_that_is_no_number_never_gets_into_the_weights(tiny_game, cloned):
+    model = copy.deepcopy(cloned)
+    with torch.no_grad():
+        next(model.parameters())[:] = float("nan")
+    before = [each.clone() for each in model.parameters()][1:]
+    rollouts = []
+    for item in tiny_game.expert[:4]:
+        transcript = transcribe(item, tiny_game.template)
+        row = Row(transcript.ids, transcript.mask())
+        each = np.ones(int(row.mask.sum()), np.float32)
+        rollouts.append(LearntRollout(transcript, row, advantages=each, sampled=-each))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.1)
+    with pytest.raises(DrvError, match="gradient of an update is nan"):
+        update_policy(model, optimiser, rollouts, RLConfig(), np.random.default_rng(0))
+    for each, old in zip(list(model.parameters())[1:], before, strict=True):
+        assert torch.equal(each, old)

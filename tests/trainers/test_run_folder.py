@@ -6,7 +6,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from drv_env import SettingError
-from trainers.run_folder import RunFolder, recorded_config
+from trainers.run_folder import RunFolder, recorded_config, refuse_busy, refuse_foreign
 
 
 def fill(path, steps, done=None):
@@ -46,8 +46,18 @@ def test_one_process_at_a_time(tmp_path):
     folder = RunFolder(tmp_path, {})
     with pytest.raises(SettingError, match="another process is at work"):
         RunFolder(tmp_path, {})
+    with pytest.raises(SettingError, match="another process is at work"):
+        refuse_busy(tmp_path)
     folder.close()
+    refuse_busy(tmp_path)
     RunFolder(tmp_path, {}).close()
+
+
+def test_a_folder_that_can_never_be_made_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingError, match="file is a file"):
+        refuse_foreign(tmp_path / "file" / "run")
+    refuse_foreign(tmp_path / "not" / "yet")
 
 
 def test_a_damaged_record_of_the_settings_is_named(tmp_path):

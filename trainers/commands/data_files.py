@@ -101,8 +101,8 @@ class DataRows:
     """A folder with tokenizer.json, as save_pretrained writes it."""
     out: Path
     """The folder to write."""
-    chat_template: Literal["own", "qwen3", "chatml"] = "own"
-    """The folder's own template, or one of this project's."""
+    chat_template: str = "own"
+    """own, qwen3-thinking, chatml, or a file of Jinja."""
     max_tokens: int = 200_000
     """The most tokens of a trajectory."""
     cut: Literal["right", "turn"] = "right"
@@ -118,13 +118,13 @@ class DataRows:
         """Tokenise, pack, and print figures."""
         from functools import partial
 
-        from replay.chat_templates import CHATML, QWEN3_THINKING
         from replay.documents import RowSettings
         from replay.packing import PackedRows
         from replay.template import ChatTemplate
         from replay.token_store import TokenStore, write_documents
+        from trainers.commands.agent_setup import template_source
 
-        own = {"own": None, "qwen3": QWEN3_THINKING, "chatml": CHATML}[self.chat_template]
+        own = template_source(self.chat_template)
         passed = _passed()
         counts = write_documents(
             (item for item in _open(self.files, passed) if not _is_broken(item, passed)),

@@ -109,8 +109,9 @@ def read_layers(
     """
     file = {} if config is None else read_settings(config)
     chosen = file.pop("preset", None)
-    named = file.pop("plugins", None) or []
-    if isinstance(named, str) or not all(isinstance(each, str) for each in named):
+    named = file.pop("plugins", None)
+    named = [] if named is None else named
+    if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
         raise SettingError(f"{config}: plugins is a list of modules' names, got {named!r:.80}")
     chosen = name or chosen
     source = "the defaults" if config is None else str(config)

@@ -95,7 +95,7 @@ def learn(
             found[index] = _per_token(item, per_turn)
     metrics = {
         **rollout_metrics(trajectories),
-        "ig_scale": advantages.ig_scale,
+        **({"ig_scale": advantages.ig_scale} if config.credit.information_gain else {}),
         "silent_groups": len(advantages.silent_groups) / len(set(groups)),
         "dropped_rollouts": float(sum(dropped)),
         "staleness": staleness(kept, version),

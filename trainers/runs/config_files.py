@@ -29,7 +29,7 @@ def read_settings(path: str | Path) -> Settings:
         SettingError: naming the file, when it can't be read or holds something else.
     """
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        found = yaml.load(Path(path).read_text(encoding="utf-8"), _OnceLoader)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} can't be read: {error}") from None
     except yaml.YAMLError as error:
@@ -37,11 +37,28 @@ def read_settings(path: str | Path) -> Settings:
         line = "" if where is None else f", line {where.line + 1}"
         told = getattr(error, "problem", None) or "it can't be parsed"
         raise SettingError(f"{path}{line} is no YAML: {told}") from None
+    except (ValueError, AttributeError, RecursionError) as error:  # of a value's own type
+        raise SettingError(f"{path} holds a value that YAML can't read: {error}") from None
     if found is None:
         return {}
     if not isinstance(found, dict):
         raise SettingError(f"{path} must hold settings by name, not {type(found).__name__}")
     return found
+
+
+class _OnceLoader(yaml.SafeLoader):
+    """Plain values, every name once: of two the first would be lost without a word."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """A mapping, refused where a name is there twice."""
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value} is there twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def merged(*layers: Mapping[str, Any]) -> Settings:
@@ -86,6 +103,8 @@ def apply_settings(defaults: T, settings: Mapping[str, Any], source: str) -> T:
     kind: Any = type(defaults)
     for where, name, known in _unknown(kind, settings):
         raise SettingError(f"{source}: there is no setting {'.'.join((*where, name))}{known}")
+    for place in _mistaken_numbers(kind, settings):
+        raise SettingError(f"{source}: {place} is a number, not true or false")
     try:
         return TypeAdapter(kind).validate_python(  # type: ignore[no-any-return]
             merged(as_settings(defaults), settings)
@@ -125,6 +144,19 @@ def _unknown(
         inner = _section(hints[name])
         if inner is not None and isinstance(value, Mapping):
             yield from _unknown(inner, value, (*where, name))
+
+
+def _mistaken_numbers(
+    kind: Any, settings: Mapping[Any, Any], where: tuple[str, ...] = ()
+) -> Iterator[str]:
+    """Places of numbers that are given as true or false, of which Python makes 1 and 0."""
+    hints = get_type_hints(kind)
+    for name, value in settings.items():
+        inner = _section(hints[name])
+        if inner is not None and isinstance(value, Mapping):
+            yield from _mistaken_numbers(inner, value, (*where, name))
+        elif isinstance(value, bool) and {hints[name], *get_args(hints[name])} & {int, float}:
+            yield ".".join((*where, name))
 
 
 def _section(hint: Any) -> Any:

@@ -82,12 +82,13 @@ def plan_rows(run: RLRun, playing: Playing) -> list[tuple[str, str]]:
     """What will be done, on any backend."""
     rl, count = run.rl, len(playing.tasks)
     rollouts = rl.tasks_per_step * rl.group_size
+    updates = min(rl.minibatches, rollouts)
     return [
         ("questions to train on", f"{count:,}"),
         ("tools, outcome", f"{playing.tools.kind}, {run.outcome}"),
         ("rollouts a step", f"{rl.tasks_per_step:,} × {rl.group_size:,} = {rollouts:,}"),
         ("steps", f"{rl.steps:,}"),
-        ("updates", f"{rl.minibatches:,} a step, {rl.minibatches * rl.steps:,} in all"),
+        ("updates", f"{updates:,} a step, {updates * rl.steps:,} in all"),
         ("passes over the questions", f"{rl.steps * rl.tasks_per_step / count:.3g}"),
         (
             "context of an episode",

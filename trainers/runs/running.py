@@ -14,7 +14,13 @@ from drv_env.errors import SettingError
 from trainers.checkpoint import load_model, save_tuned
 from trainers.commands.agent_setup import template_source
 from trainers.model_setup import merged, prepare_model
-from trainers.run_folder import RunFolder, plain_values, recorded_config, refuse_foreign
+from trainers.run_folder import (
+    RunFolder,
+    plain_values,
+    recorded_config,
+    refuse_busy,
+    refuse_foreign,
+)
 from trainers.runs.run_config import ModelSection, Run
 from trainers.training_state import StateFolder, refuse_other
 
@@ -89,8 +95,9 @@ def refuse_other_run(run: Run, trainer: str) -> None:
     What failed before its first state was saved may be begun again under other settings.
 
     Raises:
-        SettingError: naming what differs.
+        SettingError: naming what differs; or when a process is at work in the folder.
     """
+    refuse_busy(run.out)
     there = recorded_config(run.out)
     if there is None:
         return
@@ -152,9 +159,11 @@ class Checkpoints:
         if not section.every or step % section.every:
             return
         self._save(f"step-{step:04d}", model)
-        kept = sorted(self._path.glob("step-*"), key=lambda path: int(path.name[5:]))
-        for old in kept[: -section.keep]:
-            shutil.rmtree(old, ignore_errors=True)
+        found = {int(path.name[5:]): path for path in self._path.glob("step-*")}
+        newest = sorted(number for number in found if number <= step)[-section.keep :]
+        for number, path in found.items():  # later ones are of steps that were taken back
+            if number not in newest:
+                shutil.rmtree(path, ignore_errors=True)
 
     def final(self, model: nn.Module) -> Path:
         """Write ``final``."""

@@ -84,14 +84,19 @@ def planned_sft(run: SFTRun, name: str, say: Say) -> SFTJob:
         if not store.made_with(template):
             raise SettingError(
                 f"data.rows {data.rows} was made with another tokenizer or chat template than "
-                f"{run.model.folder}'s; make it again: drv data rows … --tokenizer "
+                f"{run.model.folder}'s; make it again: drv data rows … --chat-template "
+                f"{run.model.chat_template} --tokenizer "
                 f"{run.model.folder}"
             )
     longest = int(store.lengths.max())
     if shape.positions is not None and longest > shape.positions:
         raise SettingError(
             f"the longest row has {longest:,} tokens, but the model {shape.positions:,} positions; "
-            "make rows with a smaller max_tokens"
+            + (
+                "set data.max_tokens"
+                if data.rows is None
+                else "make rows with a smaller max_tokens"
+            )
         )
     if agent is None and len(prompts) == 1:
         agent = {"rules": {"system_prompt": prompts.pop()}}

@@ -1,8 +1,8 @@
 """Rotary frequencies in float32, which DeepSpeed's ZeRO-3 rounds to bfloat16.
 
 Under ZeRO-3 a model is made while DeepSpeed makes every new tensor a bfloat16 one, the
-frequencies of the rotary embedding among them.  A frequency that is off by a thousandth turns
-an id at position 10,000 by ten radians: the model that is trained is then not the one that
+frequencies of the rotary embedding among them.  A frequency off by one part in a thousand turns
+an id at position 10,000 by up to ten radians: the model that is trained is not the one that
 vLLM samples from, the less so the longer the context.
 """
 

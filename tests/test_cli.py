@@ -93,7 +93,7 @@ def test_its_checkpoint_loads_with_transformers_and_its_template_here(tmp_path, 
     # it says how it plays, and drv eval plays it so
     assert main(["eval", "world", "--model", str(folder), "--questions", "4", "--json"]) == 0
     settings = json.loads(capsys.readouterr().out)["settings"]
-    assert (settings["worlds"], settings["max_context"]) == ([0], 1024)
+    assert (settings["worlds"], settings["max_context"]) == ([0], 640)
     assert (settings["presence_penalty"], settings["fields"]) == (0.0, ["url"])
 
 

@@ -27,7 +27,7 @@ from trainers.demo_config import DemoConfig
 class Demo(DemoConfig):
     """Run the whole path once, small: expert, behaviour cloning, IGPO, evaluation.
 
-    Takes about four minutes on two cores; needs no keys, no GPU and no network.
+    Takes about five minutes on two cores; needs no keys, no GPU and no network.
     """
 
     def run(self) -> None:

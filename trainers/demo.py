@@ -8,57 +8,37 @@ measures.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-import gymnasium
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 
-from agents.engines.base import Sampling
+from agents.engines.base import Engine
 from agents.engines.transformers import TransformersEngine
 from agents.evaluate import Evaluation, evaluate
-from agents.vector_rollout import VectorEnv, rollout_agents, rollout_vector
-from drv_env import ENV_ID, background
-from drv_env.episode import Rules
+from drv_env import background
 from drv_env.errors import SettingError
 from drv_env.tasks import Task
-from drv_env.tools.offline import OfflineTools
-from drv_env.worlds import Expert, Noise, WorldRecipe, split
 from replay.chat_templates import QWEN3_THINKING
-from replay.counter import TemplateCounter
-from replay.sft_rows import transcribe
 from replay.store import write_trajectories
-from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 from trainers.advantages import GRPO, IGPO
 from trainers.checkpoint import save_model
 from trainers.demo_config import DemoConfig
-from trainers.rl import RLConfig, RLStep, train_rl
-from trainers.rows import Row
+from trainers.rl import RLStep
 from trainers.run_folder import RunFolder
-from trainers.sft import SFTConfig, SFTStep, train_sft
-from trainers.tiny import IM_END, TinySize, build_model, build_tokenizer
-from trainers.warmup import CopyConfig, warm_up_copying
+from trainers.sft import SFTConfig, SFTStep
+from trainers.small_world import ModelGame, SmallWorld, clone, reinforce, warm_up
+from trainers.small_world_config import WorldSettings
+from trainers.warmup import CopyConfig
 
-TURN_TOKENS = 48
-"""The most tokens of one turn; the expert's longest has 24."""
-PARALLEL = 64
-"""Episodes at once."""
-_SHOWN: dict[str, Any] = {"results": 1, "fields": ("url",), "evidence_words": 8}
-"""What the tools show: little, for a small context."""
-_SAMPLED = ("temperature", "top_p", "top_k", "presence_penalty", "stop")
 _COUNTS = (
     "worlds",
     "expert_episodes",
@@ -93,37 +73,33 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
             raise SettingError(f"{name} must be at least 1, got {getattr(config, name)}")
     console = console or Console()
     torch.set_num_threads(config.threads)
-    game = _Game.of(config)
+    world = SmallWorld(WorldSettings(seed=config.seed, worlds=config.worlds))
+    held_out = world.held_out(config.part, config.questions)
     run = RunFolder(config.out, {"demo": config})
     console.print(
-        f"{len(game.train)} questions to train on, {len(game.held_out)} held out, in "
-        f"{config.worlds} webs of {len(game.recipes[0].build().pages)} pages each"
+        f"{len(world.train)} questions to train on, {len(held_out)} held out, in "
+        f"{config.worlds} webs of {len(world.recipes[0].build().pages)} pages each"
     )
     engine: TransformersEngine | None = None
     try:
         with _progress(console) as track:
-            expert = _expert_trajectories(game, config, track)
+            expert = _expert_trajectories(world, config, track)
             write_trajectories(run.trajectories / "expert.parquet", expert)
-            tokenizer, template, model = _new_model(game, expert, config)
-            game.start(tokenizer, template)
-            engine = TransformersEngine(
-                copy.deepcopy(model),
-                slots=PARALLEL,
-                max_context=TinySize().context,
-                seed=config.seed,
-            )
-            stages = [_evaluate("untrained", game, engine, config, run, track)]
+            game = world.played_with(world.tokenizer_for(expert))
+            model = game.new_model(config.seed)
+            engine = game.engine(model, config.seed)
+            evaluated = partial(_evaluate, game, engine, held_out, config, run, track)
+            stages = [evaluated("untrained")]
 
-            _warm_up(model, tokenizer, config, run, track)
-            _clone(model, expert, template, config, run, track)
+            _warm_up(model, game, config, run, track)
+            _clone(model, game, expert, config, run, track)
             background.run(engine.update_weights(model))
-            stages.append(_evaluate("SFT", game, engine, config, run, track))
+            stages.append(evaluated("SFT"))
 
-            _reinforce(model, engine, game, config, run, track)
-            name = config.algorithm.upper()
-            stages.append(_evaluate(name, game, engine, config, run, track))
+            _reinforce(model, game, engine, config, run, track)
+            stages.append(evaluated(config.algorithm.upper()))
             final = run.checkpoints / "final"
-            save_model(final, model, tokenizer, QWEN3_THINKING, game.described())
+            save_model(final, model, game.tokenizer, QWEN3_THINKING, game.described())
     finally:
         if engine is not None:
             background.run(engine.close())
@@ -131,75 +107,6 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
     console.print(_table(stages, config))
     console.print(f"Trajectories, metrics and checkpoint: {config.out}")
     return stages
-
-
-# ---- the game -------------------------------------------------------------------------
-
-
-class _Game:
-    """The webs, their questions, and the envs to play them in."""
-
-    def __init__(self, recipes: Sequence[WorldRecipe], config: DemoConfig) -> None:
-        self.recipes = list(recipes)
-        parts = split(self.recipes)
-        rng = random.Random(f"demo-{config.seed}")
-        self.train: list[Task] = rng.sample(parts["train"], len(parts["train"]))
-        self.held_out: list[Task] = rng.sample(parts[config.part], config.questions)
-        self.tools = OfflineTools(self.recipes, **_SHOWN)
-        self.rules = Rules(system_prompt="", max_turns=8)
-        self.expert_envs = self._envs(self.rules)
-        self.envs: VectorEnv
-        self.template: ChatTemplate
-
-    @classmethod
-    def of(cls, config: DemoConfig) -> _Game:
-        return cls([WorldRecipe(1000 * config.seed + n) for n in range(config.worlds)], config)
-
-    def start(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
-        self.tokenizer, self.template = tokenizer, template
-        bounded = dataclasses.replace(
-            self.rules, max_context=TinySize().context, max_turn_tokens=TURN_TOKENS
-        )
-        self.envs = self._envs(bounded, TemplateCounter(template))
-
-    def _envs(self, rules: Rules, counter: TemplateCounter | None = None) -> VectorEnv:
-        return gymnasium.make_vec(
-            ENV_ID,
-            num_envs=PARALLEL,
-            tasks=self.train,
-            tools=self.tools,
-            rules=rules,
-            counter=counter,
-        )
-
-    def described(self) -> dict[str, Any]:
-        """How the model plays, for whoever plays it later; see :mod:`trainers.agent_file`."""
-        sampling = self.sampling(1.0)
-        return {
-            "rules": {
-                "system_prompt": self.rules.system_prompt,
-                "max_turns": self.rules.max_turns,
-                "max_context": TinySize().context,
-                "max_turn_tokens": TURN_TOKENS,
-            },
-            "sampling": {name: getattr(sampling, name) for name in _SAMPLED},
-            "offline": {"worlds": tuple(recipe.seed for recipe in self.recipes), **_SHOWN},
-        }
-
-    def sampling(self, temperature: float) -> Sampling:
-        return Sampling(TURN_TOKENS, temperature=temperature, stop_ids=self.template.stop_ids)
-
-    def play(
-        self,
-        engine: TransformersEngine,
-        tasks: Sequence[Task],
-        temperature: float,
-        label: dict[str, Any],
-        on_turns: Callable[[int, int], None],
-    ) -> list[Trajectory]:
-        return rollout_vector(
-            self.envs, engine, self.template, tasks, self.sampling(temperature), label, on_turns
-        )
 
 
 # ---- phases ---------------------------------------------------------------------------
@@ -234,40 +141,17 @@ def _progress(console: Console) -> Iterator[Track]:
         yield track
 
 
-def _expert_trajectories(game: _Game, config: DemoConfig, track: Track) -> list[Trajectory]:
-    rng = random.Random(f"expert-{config.seed}")
-    tasks = rng.choices(game.train, k=config.expert_episodes)
-    worlds = {recipe.name: recipe.build() for recipe in game.recipes}
-    update = track("expert plays", len(tasks))
-    found = rollout_agents(
-        game.expert_envs,
-        lambda task: Expert(task, worlds[str(task.world)], rng, Noise()),
-        tasks,
-        {"agent": "expert", "seed": config.seed},
-        lambda over, playing: update(over, ""),
-    )
+def _expert_trajectories(world: SmallWorld, config: DemoConfig, track: Track) -> list[Trajectory]:
+    count = config.expert_episodes
+    update = track("expert plays", count)
+    found = world.expert_trajectories(count, lambda over, playing: update(over, ""))
     figures = evaluate(found)
-    update(len(tasks), f"success {figures.success:.0%}, {figures.turns:.1f} turns")
+    update(count, f"success {figures.success:.0%}, {figures.turns:.1f} turns")
     return found
 
 
-def _new_model(
-    game: _Game, expert: Sequence[Trajectory], config: DemoConfig
-) -> tuple[Tokenizer, ChatTemplate, PreTrainedModel]:
-    texts = [
-        text
-        for item in expert[:500]
-        for turn in item.turns
-        for text in (turn.text, turn.observation or "")
-    ]
-    questions = [item.task.question for item in expert[:500]]
-    tokenizer = build_tokenizer([*questions, *texts], game.recipes[0].build().kinds)
-    template = ChatTemplate(tokenizer, QWEN3_THINKING, {"eos_token": IM_END})
-    return tokenizer, template, build_model(tokenizer, config.seed)
-
-
 def _warm_up(
-    model: PreTrainedModel, tokenizer: Tokenizer, config: DemoConfig, run: RunFolder, track: Track
+    model: PreTrainedModel, game: ModelGame, config: DemoConfig, run: RunFolder, track: Track
 ) -> None:
     settings = CopyConfig(max_steps=config.copy_steps, seed=config.seed)
     update = track("learns to copy", 1.0)
@@ -278,43 +162,40 @@ def _warm_up(
         update(done, f"step {step}, accuracy {accuracy:.0%}")
         run.log("copy", step, {"accuracy": accuracy})
 
-    warm_up_copying(model, tokenizer.get_vocab_size(), settings, on_step)
+    warm_up(model, game, settings, on_step)
 
 
 def _clone(
     model: PreTrainedModel,
+    game: ModelGame,
     expert: Sequence[Trajectory],
-    template: ChatTemplate,
     config: DemoConfig,
     run: RunFolder,
     track: Track,
 ) -> None:
-    transcripts = [transcribe(trajectory, template) for trajectory in expert]
-    rows = [Row(transcript.ids, transcript.mask()) for transcript in transcripts]
     update = track("SFT on the expert", 1.0)
 
     def on_step(step: SFTStep) -> None:
         update(step.step / step.steps, f"step {step.step}/{step.steps}, loss {step.loss:.3f}")
         run.log("sft", step.step, {"loss": step.loss, "learning_rate": step.learning_rate})
 
-    train_sft(model, rows, SFTConfig(epochs=config.sft_epochs, seed=config.seed), on_step)
+    settings = SFTConfig(epochs=config.sft_epochs, seed=config.seed)
+    clone(model, game, expert, settings, on_step)
 
 
 def _reinforce(
     model: PreTrainedModel,
-    engine: TransformersEngine,
-    game: _Game,
+    game: ModelGame,
+    engine: Engine,
     config: DemoConfig,
     run: RunFolder,
     track: Track,
 ) -> None:
-    settings = RLConfig(
+    settings = game.rl_config(
+        config.seed,
         credit=IGPO if config.algorithm == "igpo" else GRPO,
         steps=config.rl_steps,
         learning_rate=config.rl_learning_rate,
-        sampling=game.sampling(1.0),
-        gain_by="engine",  # whose cache still holds the histories
-        seed=config.seed,
     )
     update = track(f"{config.algorithm.upper()} on own rollouts", config.rl_steps)
 
@@ -327,25 +208,26 @@ def _reinforce(
         run.log("rl", step.step, figures)
         write_trajectories(run.trajectories / f"rl-{step.step:04d}.parquet", step.trajectories)
 
-    train_rl(model, engine, game.envs, game.template, game.train, settings, on_step)
+    reinforce(model, game, engine, settings, on_step)
 
 
 def _evaluate(
-    name: str,
-    game: _Game,
+    game: ModelGame,
     engine: TransformersEngine,
+    held_out: Sequence[Task],
     config: DemoConfig,
     run: RunFolder,
     track: Track,
+    name: str,
 ) -> Stage:
-    update = track(f"evaluation: {name}", 2 * len(game.held_out))
+    update = track(f"evaluation: {name}", 2 * len(held_out))
     figures: list[Evaluation] = []
     for way, temperature in (("sampled", 1.0), ("greedy", 0.0)):
-        done = len(game.held_out) * len(figures)
+        done = len(held_out) * len(figures)
         label = {"agent": name, "way": way, "seed": config.seed}
         found = game.play(
             engine,
-            game.held_out,
+            held_out,
             temperature,
             label,
             partial(_count, update, done),
@@ -354,7 +236,7 @@ def _evaluate(
         figures.append(evaluate(found))
     stage = Stage(name, *figures)
     update(
-        2 * len(game.held_out),
+        2 * len(held_out),
         f"success {stage.sampled.success:.0%} sampled, {stage.greedy.success:.0%} greedy",
     )
     run.log(

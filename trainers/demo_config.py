@@ -17,7 +17,7 @@ class DemoConfig:
     """Folder for trajectories, metrics and checkpoint."""
     algorithm: Literal["igpo", "grpo"] = "igpo"
     """The published method, or its baseline without information gain."""
-    worlds: int = 16
+    worlds: int = 12
     """Webs to train in; they share their names and differ in their facts."""
     expert_episodes: int = 6400
     """Trajectories of the expert to clone."""

@@ -53,7 +53,7 @@ test-cluster: .venv-cluster/.made
 
 # Every extra that a machine without a GPU can resolve; openrlhf's needs CUDA to build.
 extras: $(VENV)/.train
-	for extra in train lora smollm2 dev ray vllm; do \
+	for extra in train lora smollm2 plots dev ray vllm; do \
 		echo "resolving drv-env[$$extra]"; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run ".[$$extra]" || exit 1; \
 	done

@@ -42,7 +42,7 @@ CLUSTER_INSTALL := DS_ACCELERATOR=cpu DS_BUILD_OPS=0 .venv-cluster/bin/python -m
 	--quiet --disable-pip-version-check --no-deps --use-pep517
 
 test-cluster: .venv-cluster/.made
-	.venv-cluster/bin/python -m pytest tests/cluster $(ARGS)
+	.venv-cluster/bin/python -m pytest -m "not slow" tests/cluster $(ARGS)
 
 .venv-cluster/.made: pyproject.toml tests/cluster/requirements.txt
 	@echo "Installing vLLM and OpenRLHF for the CPU into .venv-cluster (3 GB, a few minutes)"

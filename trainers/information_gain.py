@@ -237,15 +237,16 @@ def with_gains(
         EngineError: when the engine is lost.
     """
     used = settings or GainSettings()
-    return background.run(_with_gains(trajectories, engine, template, used))
+    return background.run(gains_by_engine(trajectories, engine, template, used))
 
 
-async def _with_gains(
+async def gains_by_engine(
     trajectories: Sequence[Trajectory],
     engine: Engine,
     template: ChatTemplate,
     settings: GainSettings,
 ) -> list[Trajectory]:
+    """:func:`with_gains` on the caller's own event loop."""
     return list(
         await asyncio.gather(
             *(_with_gain(trajectory, engine, template, settings) for trajectory in trajectories)

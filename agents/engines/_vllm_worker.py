@@ -94,7 +94,7 @@ class WeightsExtension:
         with torch.no_grad(), safe_open(path, "pt") as file:
             names = list(file.keys())
             model.load_weights((name, file.get_tensor(name)) for name in names)
-            return [n for n in names if not _same_bits(model, n, file.get_tensor(n))]
+            return [n for n in names if not same_bits(model, n, file.get_tensor(n))]
 
     def drv_weights_save(self, path: str, shapes: Mapping[str, Sequence[int]]) -> None:
         """Write the tensors as they stand to a safetensors file."""
@@ -171,7 +171,8 @@ def _used_numel(model: nn.Module, name: str, parameter: Tensor) -> int:
     return parameter[: _rows(model, name)].numel()
 
 
-def _same_bits(model: nn.Module, name: str, given: Tensor) -> bool:
+def same_bits(model: nn.Module, name: str, given: Tensor) -> bool:
+    """Whether the model has a checkpoint's tensor bit for bit, in its type."""
     own = _view(model, name, given.shape).cpu().contiguous()
     return own.dtype == given.dtype and torch.equal(
         own.view(torch.uint8), given.contiguous().view(torch.uint8)

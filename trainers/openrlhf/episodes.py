@@ -17,7 +17,7 @@ from drv_env.errors import EngineError
 from drv_env.tasks import Task
 from replay.counter import TemplateCounter
 from replay.trajectory import Trajectory
-from trainers.information_gain import _with_gains as gains_by_engine
+from trainers.information_gain import gains_by_engine
 from trainers.openrlhf.engine import RayEngine
 from trainers.openrlhf.records import KEY, pack
 from trainers.openrlhf.run import TASKS, OpenRLHFRun, read_tasks

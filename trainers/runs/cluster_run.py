@@ -107,17 +107,15 @@ def _run(
     reinforcement: Reinforcement | None = None,
     fine_tuning: FineTuning | None = None,
 ) -> OpenRLHFRun:
-    states, flags = run.out / STATE, run.cluster.flags
-    if run.model.gradient_checkpointing:
-        part = "actor" if fine_tuning is None else "model"
-        flags = (*flags, f"--{part}.gradient_checkpointing_enable")
+    states = run.out / STATE
     return OpenRLHFRun(
         model=run.model_folder,
         out=run.out,
         reinforcement=reinforcement,
         fine_tuning=fine_tuning,
         chat_template=template_source(run.model.chat_template),
-        cluster=replace(run.cluster, flags=flags),
+        gradient_checkpointing=run.model.gradient_checkpointing,
+        cluster=run.cluster,
         resume=states.is_dir() and any(states.iterdir()),
     )
 

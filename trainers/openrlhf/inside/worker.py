@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openrlhf.trainer.ray.vllm_worker_wrap import WorkerWrap
 
-from agents.engines._vllm_worker import WeightsExtension, _same_bits
+from agents.engines._vllm_worker import WeightsExtension, same_bits
 
 
 class EngineWorker(WorkerWrap, WeightsExtension):
@@ -17,4 +17,4 @@ class EngineWorker(WorkerWrap, WeightsExtension):
         model = self.get_model()
         with safe_open(path, "pt") as file:
             names = list(file.keys())
-            return [name for name in names if not _same_bits(model, name, file.get_tensor(name))]
+            return [name for name in names if not same_bits(model, name, file.get_tensor(name))]

@@ -35,18 +35,30 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._things: dict[str, T] = {}
+        self._ours: set[str] = set()
 
-    def register(self, name: str) -> Callable[[T], T]:
+    def register(self, name: str, ours: bool = False) -> Callable[[T], T]:
         """A decorator that registers what it is put on, and gives it back.
 
+        A name that is registered again means the new thing, as where a module or a
+        notebook's cell is run again.
+
+        Args:
+            name: what it is called.
+            ours: it belongs to this package, and nothing takes its name.
+
         Raises:
-            SettingError: when the name is taken by something else.
+            SettingError: when the name belongs to this package.
         """
 
         def register(thing: T) -> T:
-            known = self._things.setdefault(name, thing)
-            if known is not thing:
-                raise SettingError(f"there is a {self.kind} {name!r} already; take another name")
+            if name in self._ours:
+                raise SettingError(
+                    f"{name!r} is a {self.kind} of this package's; take another name"
+                )
+            self._things[name] = thing
+            if ours:
+                self._ours.add(name)
             return thing
 
         return register
@@ -85,7 +97,7 @@ ADVANTAGES: Registry[AdvantageFunction] = Registry("way to advantages")
 """What ``RLConfig.advantages`` may name."""
 
 
-@ADVANTAGES.register("credit")
+@ADVANTAGES.register("credit", ours=True)
 def by_credit(trajectories: Sequence[Trajectory], groups: Sequence[int], config: Any) -> Advantages:
     """As ``config.credit`` says: IGPO, GRPO and what is between (:mod:`trainers.advantages`)."""
     return advantages_of(

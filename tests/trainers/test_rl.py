@@ -498,8 +498,9 @@ def test_a_way_to_advantages_of_ones_own(tiny_game, cloned):
     assert not torch.equal(found, start)
     with pytest.raises(SettingError, match=r"no way to advantages 'nobody'.*longer_is_worse"):
         one_step(tiny_game, cloned, advantages="nobody")
-    with pytest.raises(SettingError, match="already"):
+    with pytest.raises(SettingError, match="this package's"):
         ADVANTAGES.register("credit")(longer_is_worse)
+    assert ADVANTAGES.register("longer_is_worse")(len) is ADVANTAGES["longer_is_worse"]  # again
 
 
 def test_advantages_of_numbers_know_what_is_silent():

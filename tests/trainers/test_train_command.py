@@ -69,6 +69,12 @@ def whole(cloned, folder):
     return folder / "whole"
 
 
+def timeless(line):
+    return {
+        name: value for name, value in line.items() if "seconds" not in name and "_s_" not in name
+    }
+
+
 def weights(out):
     return load_file(out / "checkpoints" / "final" / "model.safetensors")
 
@@ -115,7 +121,7 @@ def test_a_run_leaves_metrics_trajectories_and_checkpoints(whole, cloned):
     last = load_file(whole / "checkpoints" / "step-0003" / "model.safetensors")
     assert same(last, weights(whole))
     config = json.loads((whole / "config.json").read_text())["config"]
-    assert (config["trainer"], config["rl"]["learning_rate"]) == ("igpo", 0.01)
+    assert (config["trainer"], config["rl"]["learning_rate"]) == ("igpo", 0.001)
 
 
 def test_a_killed_run_goes_on_with_the_same_command(whole, cloned, tmp_path):
@@ -135,8 +141,9 @@ def test_a_killed_run_goes_on_with_the_same_command(whole, cloned, tmp_path):
     assert [line["step"] for line in metrics(out, "rl")] == [1, 2, 3]
     assert [line["step"] for line in metrics(out, "evaluation")] == [0, 1, 2, 3]
     assert same(weights(out), weights(whole))
-    for mine, its in zip(metrics(out, "rl"), metrics(whole, "rl"), strict=True):
-        assert (mine["success"], mine["loss"]) == (its["success"], its["loss"])
+    mine, its = ([timeless(line) for line in metrics(each, "rl")] for each in (out, whole))
+    assert mine == its
+    assert any("loss" in line for line in its[1:])  # something was learnt after the kill
 
 
 def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(
@@ -161,7 +168,7 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(
 
 def test_going_on_under_other_settings_is_refused_with_the_difference(whole, cloned, capsys):
     for more, told in (
-        (("--rl.learning-rate", "1e-3"), "rl.learning_rate: 0.01 there, 0.001 here"),
+        (("--rl.learning-rate", "1e-2"), "rl.learning_rate: 0.001 there, 0.01 here"),
         (("--rules.max-turns", "4"), "rules.max_turns: None there, 4 here"),
         (("--outcome", "f1"), "outcome: exact there, f1 here"),
     ):
@@ -219,4 +226,4 @@ def test_the_trainers_are_listed(capsys):
     for name in ("sft", "grpo", "igpo", "paper-rl"):
         assert name in said
     assert main(["train", "ppo"]) == 1
-    assert "there is no trainer 'ppo', only grpo, igpo, sft" in capsys.readouterr().err
+    assert "there is no trainer 'ppo', only grpo, igpo" in capsys.readouterr().err

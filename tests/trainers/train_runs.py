@@ -17,7 +17,7 @@ _SMALL = {
     "rl.steps": 3,
     "rl.tasks-per-step": 2,
     "rl.group-size": 4,
-    "rl.learning-rate": 1e-2,
+    "rl.learning-rate": 1e-3,
     "engine.parallel": 8,
     "evaluation.every": 1,
     "evaluation.questions": 8,

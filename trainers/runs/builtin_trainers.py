@@ -21,7 +21,8 @@ add_trainer(
         "behaviour cloning: the agent's own tokens of trajectories",
         SFTRun(out=Path("runs/sft")),
         prepare_sft,
-    )
+    ),
+    ours=True,
 )
 add_trainer(
     Trainer(
@@ -29,7 +30,8 @@ add_trainer(
         "reinforcement on own rollouts, by the outcome within a group",
         RLRun(out=Path("runs/grpo"), rl=replace(_LOOP, credit=GRPO)),
         prepare_rl,
-    )
+    ),
+    ours=True,
 )
 add_trainer(
     Trainer(
@@ -37,5 +39,6 @@ add_trainer(
         "reinforcement on own rollouts, by outcome and each visit's information gain",
         RLRun(out=Path("runs/igpo"), rl=replace(_LOOP, credit=IGPO)),
         prepare_rl,
-    )
+    ),
+    ours=True,
 )

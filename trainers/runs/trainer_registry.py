@@ -60,10 +60,10 @@ TRAINERS: Registry[Trainer] = Registry("trainer")
 """All that are known; a module under ``plugins`` may add to it."""
 
 
-def add_trainer(trainer: Trainer) -> Trainer:
-    """Register it under its name.
+def add_trainer(trainer: Trainer, ours: bool = False) -> Trainer:
+    """Register it under its name; see :meth:`trainers.registry.Registry.register`.
 
     Raises:
-        SettingError: when the name is taken.
+        SettingError: when the name belongs to this package.
     """
-    return TRAINERS.register(trainer.name)(trainer)
+    return TRAINERS.register(trainer.name, ours)(trainer)

@@ -174,7 +174,9 @@ def test_igpo_runs_with_gains_and_finite_losses(tiny_game, cloned, engine):
         model, engine, tiny_game.envs, tiny_game.template, tiny_game.tasks, config, seen.append
     )
     assert [step.step for step in seen] == [1, 2]
-    assert all(np.isfinite(step.metrics["loss"]) for step in seen)
+    losses = [step.metrics["loss"] for step in seen if "loss" in step.metrics]
+    assert losses  # a step without any signal has none
+    assert np.isfinite(losses).all()
     assert sum(step.metrics["scored_turns"] for step in seen) > 0
     gains = [
         reward.information_gain

@@ -150,7 +150,7 @@ def updates(
 
 def whole(step: RLStep) -> float:
     """Seconds of all phases of a step."""
-    return sum(step.metrics[f"seconds_{phase}"] for phase in PHASES)
+    return sum(step.metrics.get(f"seconds_{phase}", 0.0) for phase in PHASES)
 
 
 class Medians:
@@ -174,11 +174,13 @@ class Medians:
 
 def note_step(figures: Medians, name: str, steps: Sequence[RLStep]) -> None:
     for phase in PHASES:
-        figures.note(f"{name} {phase}", [step.metrics[f"seconds_{phase}"] for step in steps])
+        figures.note(
+            f"{name} {phase}", [step.metrics.get(f"seconds_{phase}", 0.0) for step in steps]
+        )
     figures.note(f"{name} step", [whole(step) for step in steps])
     figures.note(
         f"{name} share",
-        [step.metrics["seconds_information_gain"] / whole(step) for step in steps],
+        [step.metrics.get("seconds_information_gain", 0.0) / whole(step) for step in steps],
     )
     figures.note(f"{name} sampled/s", [step.metrics["tokens_per_s_rollout"] for step in steps])
     figures.note(f"{name} sampled", [sampled_tokens(step.trajectories) for step in steps])

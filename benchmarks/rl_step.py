@@ -243,7 +243,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")  # TRL's use of Transformers, and its experiments
     torch.set_num_threads(arguments.threads)
     quick = arguments.quick
-    rounds, count, questions, cloning = (1, 1, 2, 60) if quick else (3, 2, 4, 80)
+    rounds, count, questions, cloning = (1, 1, 1, 60) if quick else (3, 2, 4, 80)
     game, model = prepared(questions, cloning)
     has_trl = importlib.util.find_spec("trl") is not None
     figures = Medians()
@@ -259,7 +259,7 @@ def main() -> None:
             figures.note(f"update, {name}", [tokens / each for each in seconds])
             figures.note(f"norm, {name}", [norm])
         if has_trl:
-            note_trl(figures, game, model, rollouts, count, AT_ONCE[:1] if quick else AT_ONCE)
+            note_trl(figures, game, model, rollouts, count, AT_ONCE[1:] if quick else AT_ONCE)
     clock = "processor time" if arguments.processor else "wall clock"
     print(f"{clock}, {arguments.threads} threads, medians of {rounds}")
     report(figures, has_trl, rollouts)

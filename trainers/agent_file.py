@@ -85,6 +85,23 @@ def write_agent(folder: str | Path, agent: Mapping[str, Any]) -> None:
     (Path(folder) / NAME).write_text(text, encoding="utf-8")
 
 
+def agent_of(
+    rules: Mapping[str, Any], sampling: Sampling, offline: Mapping[str, Any] | None = None
+) -> Agent:
+    """What a file says of a model that plays so.
+
+    Args:
+        rules: of an episode, by name; what has no place in the file, or is None, is left out.
+        sampling: of its turns.
+        offline: worlds and settings of offline tools, where it has those.
+    """
+    return {
+        "rules": {name: rules[name] for name in _SECTIONS["rules"] if rules.get(name) is not None},
+        "sampling": {name: getattr(sampling, name) for name in _SECTIONS["sampling"]},
+        "offline": dict(offline or {}),
+    }
+
+
 def checked_agent(value: Any) -> Agent:
     """The sections, all of them, once every value is known to work.
 

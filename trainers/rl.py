@@ -20,23 +20,22 @@ import numpy as np
 import torch
 from torch import nn
 
-from agents.engines.base import Engine, Sampling
+from agents.engines.base import Engine
 from agents.meter import Meter
 from agents.rollout_folder import fingerprint
 from agents.vector_rollout import unwrapped
 from drv_env import background
-from drv_env.errors import DrvError, SettingError
+from drv_env.errors import SettingError
 from drv_env.task_order import TaskOrder
 from drv_env.tasks import Task
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
-from trainers.advantages import Advantages
 from trainers.information_gain import ModelScores, score_with_model, with_gains
 from trainers.learnt import learnt_rollouts
 from trainers.model_setup import computing, engine_weights
 from trainers.other_log_probs import frozen_copy
 from trainers.registry import ADVANTAGES
-from trainers.rl_config import RLConfig
+from trainers.rl_config import RLConfig, usual_sampling
 from trainers.rl_metrics import (
     Phases,
     rollout_metrics,
@@ -45,6 +44,7 @@ from trainers.rl_metrics import (
     transcript_tokens,
 )
 from trainers.rollouts import rollouts_of
+from trainers.step_advantages import step_advantages
 from trainers.training_state import Keeper
 from trainers.update import update_policy
 
@@ -97,8 +97,8 @@ def train_rl(
     Raises:
         SettingError: when env, engine or state don't fit the settings.
     """
-    find_advantages = ADVANTAGES[config.advantages]
-    sampling = config.sampling or usual_sampling(env, template)
+    ADVANTAGES[config.advantages]  # known, or refused
+    sampling = config.sampling or usual_sampling(unwrapped(env).game.rules, template)
     rng = np.random.default_rng(config.seed)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
@@ -134,7 +134,7 @@ def train_rl(
     done: list[RLStep] = []
     with played as rollouts, keeper.guard() as interrupt:
         phases = Phases()
-        for (step, chosen), trajectories in rollouts:
+        for (step, _), trajectories in rollouts:
             # ---- rollouts: a group is one task, group_size times ----------------------
             groups = [index // config.group_size for index in range(len(trajectories))]
             phases.end("rollout", sampled_tokens(trajectories))
@@ -157,27 +157,18 @@ def train_rl(
                 phases.end("information_gain", transcript_tokens(trajectories))
 
             # ---- advantages: one a turn, broken episodes left out ---------------------
-            whole = [index for index, item in enumerate(trajectories) if not item.broken]
-            if not whole:
-                raise DrvError(
-                    f"step {step}: all {len(trajectories)} episodes broke; the last: "
-                    f"{trajectories[-1].error}"
-                )
-            kept = [trajectories[index] for index in whole]
-            own = [groups[index] for index in whole]
-            advantages = find_advantages(kept, own, config)
+            advantages = step_advantages(trajectories, groups, config, f"step {step}")
 
             # ---- update: clipped surrogate on the agent's tokens ----------------------
-            learnt = _learnt(advantages, own, config)
             with computing(device, config.precision):
                 batch = learnt_rollouts(
-                    [kept[index] for index in learnt],
-                    [advantages.per_turn[index] for index in learnt],
+                    [trajectories[index] for index in advantages.learnt],
+                    advantages.per_turn,
                     model,
                     reference,
                     config.loss,
                     config.microbatch_tokens,
-                    None if scores is None else scores.of([whole[index] for index in learnt]),
+                    None if scores is None else scores.of(advantages.learnt),
                 )
             update = update_policy(model, optimiser, batch, config, rng)
             phases.end("update", sum(len(item.row) for item in batch) or None)
@@ -188,10 +179,11 @@ def train_rl(
             metrics = {
                 **rollout_metrics(trajectories),
                 **update,
-                **({"ig_scale": advantages.ig_scale} if config.credit.information_gain else {}),
-                "silent_groups": len(advantages.silent_groups) / len(chosen),
-                "dropped_rollouts": float(len(kept) - len(learnt)),
-                "staleness": staleness(kept, engine.weight_version - 1),
+                **advantages.metrics,
+                "staleness": staleness(
+                    [trajectories[index] for index in advantages.whole],
+                    engine.weight_version - 1,
+                ),
                 **phases.figures,
             }
             try:
@@ -207,27 +199,9 @@ def train_rl(
     return done
 
 
-def usual_sampling(
-    env: gymnasium.vector.VectorEnv[Any, Any, Any], template: ChatTemplate
-) -> Sampling:
-    """At temperature 1, with the tokens of a turn that the env's rules allow."""
-    tokens = unwrapped(env).game.rules.max_turn_tokens
-    return Sampling(tokens, stop_ids=template.stop_ids)
-
-
 def _settings(config: RLConfig, tasks: Sequence[Task]) -> dict[str, Any]:
     """What must be the same when a run is taken up."""
     told = asdict(config)
     for name in ("steps", "save_every"):
         del told[name]  # these may change between two lives of a run
     return {"trainer": "rl", **told, "tasks": fingerprint(tasks)}
-
-
-def _learnt(advantages: Advantages, groups: Sequence[int], config: RLConfig) -> list[int]:
-    """The rollouts to update on, less those without a signal as far as they are dropped."""
-    dropped = {
-        "rollouts": advantages.silent.tolist(),
-        "groups": [group in advantages.silent_groups for group in groups],
-        "none": [False] * len(groups),
-    }[config.drop_silent]
-    return [index for index, drop in enumerate(dropped) if not drop]

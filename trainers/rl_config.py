@@ -11,7 +11,9 @@ from typing import Literal
 
 from agents.engines.base import Sampling
 from agents.rollout import RolloutSettings
+from drv_env.episode import Rules
 from drv_env.errors import SettingError
+from replay.template import ChatTemplate
 from trainers.advantages import IGPO, Credit
 from trainers.information_gain import GainSettings
 from trainers.loss_settings import LossSettings
@@ -112,6 +114,11 @@ class RLConfig:
         if self.sampling is not None:
             _check_sampling(self.sampling)
         check_way(self.rollouts, self.rollout, self.max_staleness)
+
+
+def usual_sampling(rules: Rules, template: ChatTemplate) -> Sampling:
+    """At temperature 1, with the tokens of a turn that the rules allow."""
+    return Sampling(rules.max_turn_tokens, stop_ids=template.stop_ids)
 
 
 def _check_sampling(sampling: Sampling) -> None:

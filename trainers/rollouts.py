@@ -6,7 +6,7 @@ of a step, and may run ahead of the updates (:mod:`agents.ahead`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,8 @@ from agents.ahead import Ahead
 from agents.engines.base import Engine, Sampling
 from agents.meter import Meter
 from agents.rollout import RolloutSettings, rollout
-from agents.vector_rollout import VectorEnv, rollout_vector, unwrapped
+from agents.vector_rollout import OnTurns, VectorEnv, rollout_vector, unwrapped
+from drv_env import background
 from drv_env.errors import SettingError
 from drv_env.game import Game
 from drv_env.tasks import Task
@@ -91,6 +92,57 @@ def check_way(way: RolloutWay, settings: RolloutSettings, max_staleness: int) ->
             raise SettingError(f"{name} needs rollouts='async'")
 
 
+def play_all(
+    way: RolloutWay,
+    env: VectorEnv,
+    engine: Engine,
+    template: ChatTemplate,
+    tasks: Sequence[Task],
+    sampling: Sampling,
+    settings: RolloutSettings,
+    provenance: Mapping[str, Any],
+) -> list[Trajectory]:
+    """``settings.group_size`` episodes of every task, once, in either way; groups together.
+
+    Args:
+        way, env, engine, template, sampling: as for :func:`rollouts_of`.
+        tasks: the questions.
+        settings: of the rollout; its seed is taken as it is.
+        provenance: goes with every trajectory.
+    """
+    if way == "vector":
+        return _in_lock_step(env, engine, template, tasks, sampling, settings, provenance)
+    game = unwrapped(env).game
+    return background.run(
+        rollout(game, engine, template, tasks, sampling, settings, provenance=provenance)
+    )
+
+
+def _in_lock_step(
+    env: VectorEnv,
+    engine: Engine,
+    template: ChatTemplate,
+    tasks: Sequence[Task],
+    sampling: Sampling,
+    settings: RolloutSettings,
+    provenance: Mapping[str, Any],
+    on_turns: OnTurns = lambda over, playing: None,
+) -> list[Trajectory]:
+    return rollout_vector(
+        env,
+        engine,
+        template,
+        [task for task in tasks for _ in range(settings.group_size)],
+        sampling,
+        provenance,
+        on_turns,
+        seed=settings.seed,
+        group_size=settings.group_size,
+        robust=settings.robust,
+        turn_timeout=settings.turn_timeout,
+    )
+
+
 class _InStep:
     """Lock-step, nothing ahead."""
 
@@ -106,25 +158,16 @@ class _InStep:
     ) -> None:
         self._meter = meter
         self._steps = iter(steps)
-        self._play = partial(rollout_vector, env, engine, template)
+        self._play = partial(_in_lock_step, env, engine, template)
         self._sampling = sampling
         self._settings = settings
 
     def __iter__(self) -> Iterator[tuple[Step, list[Trajectory]]]:
         settings = self._settings
         for number, tasks in self._steps:
-            group = [task for task in tasks for _ in range(settings.group_size)]
-            self._meter.start(len(group))
-            found = self._play(
-                group,
-                self._sampling,
-                _provenance(number),
-                self._playing,
-                seed=_step_seed(settings.seed, number),
-                group_size=settings.group_size,
-                robust=settings.robust,
-                turn_timeout=settings.turn_timeout,
-            )
+            self._meter.start(len(tasks) * settings.group_size)
+            own = replace(settings, seed=_step_seed(settings.seed, number))
+            found = self._play(tasks, self._sampling, own, _provenance(number), self._playing)
             for trajectory in found:
                 self._meter.over(trajectory)
             yield (number, tasks), found

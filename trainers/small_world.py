@@ -34,6 +34,7 @@ from replay.counter import TemplateCounter
 from replay.sft_rows import transcribe
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
+from trainers.agent_file import Agent, agent_of
 from trainers.rl import RLConfig, RLStep, train_rl
 from trainers.rows import Row
 from trainers.sft import SFTConfig, SFTStep, train_sft
@@ -45,7 +46,6 @@ PARALLEL = 64
 """Episodes at once."""
 _SHOWN: Mapping[str, Any] = {"results": 1, "fields": ("url",), "evidence_words": 8}
 """What the tools show: little, for a small context."""
-_SAMPLED = ("temperature", "top_p", "top_k", "presence_penalty", "stop")
 _VOCABULARY_FROM = 500
 """Of how many trajectories the tokenizer is made."""
 
@@ -193,19 +193,16 @@ class ModelGame:
             self.envs, engine, self.template, tasks, sampling, label, on_turns, seed=seed
         )
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Agent:
         """How the model plays, for whoever plays it later; see :mod:`trainers.agent_file`."""
-        sampling = self.sampling()
-        return {
-            "rules": {
-                "system_prompt": self.world.rules.system_prompt,
-                "max_turns": self.world.rules.max_turns,
-                "max_context": self.world.settings.context,
-                "max_turn_tokens": self.world.settings.turn_tokens,
-            },
-            "sampling": {name: getattr(sampling, name) for name in _SAMPLED},
-            "offline": {"worlds": tuple(recipe.seed for recipe in self.world.recipes), **_SHOWN},
+        rules = {
+            "system_prompt": self.world.rules.system_prompt,
+            "max_turns": self.world.rules.max_turns,
+            "max_context": self.world.settings.context,
+            "max_turn_tokens": self.world.settings.turn_tokens,
         }
+        worlds = tuple(recipe.seed for recipe in self.world.recipes)
+        return agent_of(rules, self.sampling(), {"worlds": worlds, **_SHOWN})
 
     def rl_config(self, seed: int, **settings: Any) -> RLConfig:
         """Settings of reinforcement in this game; ``settings`` are the others of RLConfig.

@@ -341,64 +341,10 @@ def test_gain_settings_are_checked():
         GainSettings(tools=())
 
 
-def test_the_update_does_not_depend_on_the_microbatches(tiny_game, cloned):
-    results = []
-    for most in (1, 300, 100_000):
-        engine = TransformersEngine(copy.deepcopy(cloned), slots=16, max_context=512, seed=5)
-        model = copy.deepcopy(cloned)
-        config = RLConfig(
-            steps=1,
-            tasks_per_step=4,
-            group_size=4,
-            microbatch_tokens=most,
-            sampling=sampling(tiny_game),
-        )
-        seen = []
-        train_rl(
-            model, engine, tiny_game.envs, tiny_game.template, tiny_game.tasks, config, seen.append
-        )
-        background.run(engine.close())
-        results.append(
-            (seen[0].metrics, torch.cat([p.detach().flatten() for p in model.parameters()]))
-        )
-    for metrics, parameters in results[1:]:
-        for name in ("loss", "kl", "entropy", "clip_share", "grad_norm"):
-            assert metrics[name] == pytest.approx(results[0][0][name], abs=1e-4)
-        torch.testing.assert_close(parameters, results[0][1], atol=2e-3, rtol=0)
-
-
-def test_the_model_and_the_engine_score_the_same_gains(tiny_game, cloned):
-    gains = []
-    for gain_by in ("model", "engine"):
-        engine = TransformersEngine(copy.deepcopy(cloned), slots=16, max_context=512, seed=5)
-        config = RLConfig(
-            steps=1, tasks_per_step=4, group_size=4, gain_by=gain_by, sampling=sampling(tiny_game)
-        )
-        seen = []
-        train_rl(
-            copy.deepcopy(cloned),
-            engine,
-            tiny_game.envs,
-            tiny_game.template,
-            tiny_game.tasks,
-            config,
-            seen.append,
-        )
-        background.run(engine.close())
-        gains.append(
-            [reward.information_gain for item in seen[0].trajectories for reward in item.rewards]
-        )
-    assert sum(gain is not None for gain in gains[0]) >= 4
-    for one, other in zip(*gains, strict=True):
-        assert one == (None if other is None else pytest.approx(other, abs=1e-5))
-    with pytest.raises(SettingError, match="gain_by"):
-        RLConfig(gain_by="judge", sampling=sampling(tiny_game))
-
-
-def one_step(tiny_game, model, rl_model=None, **settings):
+def one_step(tiny_game, model, **settings):
     """One step of 4 groups from ``model``'s rollouts: its metrics, and the parameters after."""
     engine = TransformersEngine(copy.deepcopy(model), slots=16, max_context=512, seed=5)
-    trained = rl_model or copy.deepcopy(model)
+    trained = copy.deepcopy(model)
     config = RLConfig(steps=1, tasks_per_step=4, group_size=4, **settings)
     seen = []
     try:
@@ -414,6 +360,32 @@ def one_step(tiny_game, model, rl_model=None, **settings):
     finally:
         background.run(engine.close())
     return seen[0], torch.cat([each.detach().flatten() for each in trained.parameters()])
+
+
+def test_the_update_does_not_depend_on_the_microbatches(tiny_game, cloned):
+    results = [
+        one_step(tiny_game, cloned, microbatch_tokens=most, sampling=sampling(tiny_game))
+        for most in (1, 300, 100_000)
+    ]
+    first, expected = results[0]
+    for step, parameters in results[1:]:
+        for name in ("loss", "kl", "entropy", "clip_share", "grad_norm"):
+            assert step.metrics[name] == pytest.approx(first.metrics[name], abs=1e-4)
+        torch.testing.assert_close(parameters, expected, atol=2e-3, rtol=0)
+
+
+def test_the_model_and_the_engine_score_the_same_gains(tiny_game, cloned):
+    gains = []
+    for gain_by in ("model", "engine"):
+        step, _ = one_step(tiny_game, cloned, gain_by=gain_by)
+        gains.append(
+            [reward.information_gain for item in step.trajectories for reward in item.rewards]
+        )
+    assert sum(gain is not None for gain in gains[0]) >= 4
+    for one, other in zip(*gains, strict=True):
+        assert one == (None if other is None else pytest.approx(other, abs=1e-5))
+    with pytest.raises(SettingError, match="gain_by"):
+        RLConfig(gain_by="judge", sampling=sampling(tiny_game))
 
 
 def test_the_update_does_not_depend_on_packing(tiny_game, cloned):

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drv_env.errors import DrvError
 from replay.trajectory import Trajectory
 from trainers.advantages import token_advantages
 from trainers.openrlhf.scoring import Gains
-from trainers.registry import ADVANTAGES
 from trainers.rl_config import RLConfig
 from trainers.rl_metrics import rollout_metrics, staleness
+from trainers.step_advantages import step_advantages
 
 PerToken = NDArray[np.float32]
 
@@ -76,29 +75,14 @@ def learn(
     Raises:
         DrvError: when every episode broke.
     """
-    whole = [index for index, item in enumerate(trajectories) if not item.broken]
-    if not whole:
-        raise DrvError(
-            f"all {len(trajectories)} episodes of a step broke; the last: {trajectories[-1].error}"
-        )
-    kept = [trajectories[index] for index in whole]
-    own = [groups[index] for index in whole]
-    advantages = ADVANTAGES[config.advantages](kept, own, config)
-    dropped = {
-        "rollouts": advantages.silent.tolist(),
-        "groups": [group in advantages.silent_groups for group in own],
-        "none": [False] * len(own),
-    }[config.drop_silent]
+    advantages = step_advantages(trajectories, groups, config)
     found: list[PerToken | None] = [None] * len(trajectories)
-    for index, item, per_turn, drop in zip(whole, kept, advantages.per_turn, dropped, strict=True):
-        if not drop:
-            found[index] = _per_token(item, per_turn)
+    for index, per_turn in zip(advantages.learnt, advantages.per_turn, strict=True):
+        found[index] = _per_token(trajectories[index], per_turn)
     metrics = {
         **rollout_metrics(trajectories),
-        **({"ig_scale": advantages.ig_scale} if config.credit.information_gain else {}),
-        "silent_groups": len(advantages.silent_groups) / len(set(groups)),
-        "dropped_rollouts": float(sum(dropped)),
-        "staleness": staleness(kept, version),
+        **advantages.metrics,
+        "staleness": staleness([trajectories[index] for index in advantages.whole], version),
     }
     return Learnt(found, metrics)
 

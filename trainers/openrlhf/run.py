@@ -24,13 +24,13 @@ from drv_env.play import Played
 from drv_env.tasks import Task, task_from
 from drv_env.tools.base import Tools
 from replay.template import ChatTemplate
-from trainers.agent_file import Agent
+from trainers.agent_file import Agent, agent_of
 from trainers.commands.agent_options import ToolKind, ToolOptions
 from trainers.commands.tool_setup import OutcomeKind, ToolPlan, make_outcome
 from trainers.openrlhf.cluster import Cluster
-from trainers.openrlhf.plain import from_plain
-from trainers.rl_config import RLConfig
+from trainers.rl_config import RLConfig, usual_sampling
 from trainers.run_folder import write_text
+from trainers.runs.config_files import from_settings
 from trainers.sft import SFTConfig
 
 __all__ = [
@@ -214,28 +214,17 @@ class OpenRLHFRun:
 
     def sampling(self, template: ChatTemplate) -> Sampling:
         """Of every turn."""
-        asked = self.rl.config.sampling
-        if asked is not None:
-            return asked
-        rules = Rules(**self.rl.game.rules)
-        return Sampling(rules.max_turn_tokens, stop_ids=template.stop_ids)
+        return self.rl.config.sampling or usual_sampling(Rules(**self.rl.game.rules), template)
 
     def described(self) -> Agent | None:
         """How the model plays, for whoever plays it later; see :mod:`trainers.agent_file`."""
         if self.fine_tuning is not None:
             agent = self.fine_tuning.agent
             return None if agent is None else {name: dict(part) for name, part in agent.items()}
-        game, sampling = self.rl.game, self.rl.config.sampling
-        found: Agent = {"rules": {}, "sampling": {}}
-        for name in ("system_prompt", "max_turns", "max_context", "max_turn_tokens"):
-            if game.rules.get(name) is not None:
-                found["rules"][name] = game.rules[name]
-        for name in ("temperature", "top_p", "top_k", "presence_penalty"):
-            found["sampling"][name] = getattr(sampling or Sampling(1), name)
-        found["sampling"]["stop"] = () if sampling is None else sampling.stop
+        game, offline = self.rl.game, None
         if game.tools == "offline":
-            found["offline"] = {"worlds": game.worlds, **game.tool_settings}
-        return found
+            offline = {"worlds": game.worlds, **game.tool_settings}
+        return agent_of(game.rules, self.rl.config.sampling or Sampling(1), offline)
 
     def to_json(self) -> str:
         """Everything, as :func:`read_run` reads it."""
@@ -260,8 +249,9 @@ def read_run(path: str | Path | None = None) -> OpenRLHFRun:
     if not name:
         raise SettingError(f"{VARIABLE} must name the run's {FILE}; it is set when a run begins")
     try:
-        return from_plain(OpenRLHFRun, json.loads(Path(name).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        found = json.loads(Path(name).read_text(encoding="utf-8"))
+        return from_settings(OpenRLHFRun, found, str(name))
+    except (OSError, ValueError, TypeError, SettingError) as error:
         raise SettingError(
             f"{name} can't be read: {error}; the run's folder must be one that every node sees"
         ) from None

@@ -97,18 +97,29 @@ def apply_settings(defaults: T, settings: Mapping[str, Any], source: str) -> T:
         source: where they come from, for messages.
 
     Raises:
+        SettingError: as :func:`from_settings`.
+    """
+    return from_settings(type(defaults), merged(as_settings(defaults), settings), source)
+
+
+def from_settings(kind: type[T], settings: Mapping[str, Any], source: str) -> T:
+    """A dataclass out of settings, whose sections are dataclasses too.
+
+    Args:
+        kind: the dataclass.
+        settings: by name; lists become tuples, texts paths or numbers where it says so.
+        source: where they come from, for messages.
+
+    Raises:
         SettingError: naming source and setting: for an unknown name, with the nearest there
             is; for a value of the wrong kind; for values that can't work.
     """
-    kind: Any = type(defaults)
     for where, name, known in _unknown(kind, settings):
         raise SettingError(f"{source}: there is no setting {'.'.join((*where, name))}{known}")
     for place in _mistaken_numbers(kind, settings):
         raise SettingError(f"{source}: {place} is a number, not true or false")
     try:
-        return TypeAdapter(kind).validate_python(  # type: ignore[no-any-return]
-            merged(as_settings(defaults), settings)
-        )
+        return TypeAdapter(kind).validate_python(settings)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise SettingError(f"{source}: {_told(first)}") from None

@@ -13,11 +13,11 @@ from typing import Any
 from agents.engines.base import Engine, Sampling
 from agents.rollout import RolloutSettings
 from drv_env.episode import Episode, Rules
-from drv_env.errors import DrvError, SettingError
+from drv_env.errors import SettingError
 from drv_env.tasks import Task
 from drv_env.tools.base import SEARCH_SCHEMA, VISIT_SCHEMA, ToolSchema
 from replay.template import ChatTemplate
-from trainers.agent_file import Agent
+from trainers.agent_file import Agent, agent_of
 from trainers.commands.agent_options import (
     AgentOptions,
     ModelOptions,
@@ -114,20 +114,10 @@ class Playing:
 
     def described(self) -> Agent:
         """How the trained model plays, for whoever plays it later."""
-        sampling, bounds = self.sampling, self.agent.bounds
-        rules = {
-            name: bounds[name]
-            for name in ("system_prompt", "max_turns", "max_context", "max_turn_tokens")
-            if bounds[name] is not None
-        }
-        sampled = {
-            name: getattr(sampling, name)
-            for name in ("temperature", "top_p", "top_k", "presence_penalty", "stop")
-        }
-        offline: dict[str, Any] = {}
+        offline = None
         if self.tools.kind == "offline":
             offline = {"worlds": self.tools.worlds, **self.tools.settings}
-        return {"rules": rules, "sampling": sampled, "offline": offline}
+        return agent_of(self.agent.bounds, self.sampling, offline)
 
 
 def plan_playing(run: RLRun, say: Callable[[str], None]) -> Playing:
@@ -140,8 +130,6 @@ def plan_playing(run: RLRun, say: Callable[[str], None]) -> Playing:
     Raises:
         DrvError: naming the setting, or the file, that can't work.
     """
-    if not run.model.folder:
-        raise SettingError("model.folder names no model: a folder as save_pretrained writes it")
     agent = plan_agent(
         AgentOptions(
             model=ModelOptions(
@@ -233,6 +221,4 @@ def _opening(agent: AgentPlan, tasks: Sequence[Task]) -> int:
         except SettingError as error:
             told = str(error).replace("max_context=", "rules.max_context=")
             raise SettingError(f"{told} (the question: {task.question!r:.80})") from None
-        except DrvError:
-            raise
     return found

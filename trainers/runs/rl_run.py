@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from agents.meter import Meter
-from agents.rollout import rollout
-from agents.vector_rollout import rollout_vector, unwrapped
-from drv_env import background
 from replay.store import write_trajectories
 from replay.trajectory import Trajectory
 from trainers.commands.train_screen import TrainScreen
 from trainers.rl import RLStep, train_rl
 from trainers.rl_metrics import rollout_metrics
+from trainers.rollouts import play_all
 from trainers.run_folder import RunFolder
 from trainers.runs.at_work import AtWork, at_work
 from trainers.runs.memory import (
@@ -239,29 +237,15 @@ class _Around:
         settings = replace(
             playing.rollout, group_size=samples, stragglers="wait", seed=rl.rollout.seed
         )
-        label = {"phase": "evaluation", "step": step}
-        if rl.rollouts == "async":
-            played = rollout(
-                unwrapped(self._work.env).game,
-                self._work.engine,
-                playing.template,
-                playing.held_out,
-                playing.sampling,
-                settings,
-                provenance=label,
-            )
-            return background.run(played)
-        return rollout_vector(
+        return play_all(
+            rl.rollouts,
             self._work.env,
             self._work.engine,
             playing.template,
-            [task for task in playing.held_out for _ in range(samples)],
+            playing.held_out,
             playing.sampling,
-            label,
-            seed=settings.seed,
-            group_size=samples,
-            robust=settings.robust,
-            turn_timeout=settings.turn_timeout,
+            settings,
+            {"phase": "evaluation", "step": step},
         )
 
     def _keep(self, name: str, trajectories: list[Trajectory]) -> None:

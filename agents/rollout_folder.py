@@ -12,7 +12,6 @@ which is closed at 64 episodes and every half a minute.  One process fills a fol
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from agents import folder_lock
 from agents.rollout import EpisodeId, Rollout
 from drv_env.errors import SettingError
 from drv_env.tasks import Task
@@ -114,13 +114,10 @@ class RolloutFolder:
     def _alone(self) -> Iterator[None]:
         """No other process fills the folder meanwhile; what was asked is written down."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise SettingError(
-                    f"another process fills {self.path}; wait for it, or choose another folder"
-                ) from None
+        with (self.path / folder_lock.NAME).open("w") as file:
+            folder_lock.take_lock(
+                file, f"another process fills {self.path}; wait for it, or choose another folder"
+            )
             self._agree()
             if _episodes(self.trajectories, self._tasks) != self.done:
                 raise SettingError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import platform
@@ -14,10 +13,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
+from agents import folder_lock
 from drv_env.errors import SettingError
 
-_LOCK = ".lock"
-_MADE_BEFORE = {_LOCK, "rows"}
+_MADE_BEFORE = {folder_lock.NAME, "rows"}
 """What a run may have put into its folder before it began."""
 _PACKAGES = ("drv-env", "torch", "transformers", "tokenizers", "gymnasium", "numpy", "pyarrow")
 
@@ -48,7 +47,7 @@ class RunFolder:
         refuse_foreign(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / _LOCK).open("w")
+            self._lock = (self.path / folder_lock.NAME).open("w")
         except OSError as error:
             raise SettingError(f"{self.path} can't be a run's folder: {error}") from None
         _lock(self._lock, self.path)
@@ -112,18 +111,15 @@ def refuse_busy(path: Path) -> None:
     Raises:
         SettingError: naming it.
     """
-    if (path / _LOCK).exists():
-        with (path / _LOCK).open("r+") as file:
+    if (path / folder_lock.NAME).exists():
+        with (path / folder_lock.NAME).open("r+") as file:
             _lock(file, path)
 
 
 def _lock(file: IO[str], path: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SettingError(
-            f"another process is at work in {path}; wait for it, or name another folder"
-        ) from None
+    folder_lock.take_lock(
+        file, f"another process is at work in {path}; wait for it, or name another folder"
+    )
 
 
 def recorded_config(path: Path) -> dict[str, Any] | None:

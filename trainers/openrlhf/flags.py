@@ -157,11 +157,7 @@ def check(run: OpenRLHFRun) -> None:
 
 def _check_config(rl: Reinforcement) -> None:
     config = rl.config
-    if config.precision != "bfloat16":
-        raise SettingError(
-            f"OpenRLHF computes in bfloat16 (float32 master weights), not {config.precision}; set "
-            "precision to bfloat16"
-        )
+    refuse_precision(config.precision)
     if config.loss.aggregation == "constant":
         raise SettingError(
             "loss.aggregation constant is not in OpenRLHF; use rollout_mean or token_mean"
@@ -312,6 +308,19 @@ def given_flags(words: Sequence[str]) -> dict[str, str]:
             value = "" if following.startswith("--") else following
         found[name] = value
     return found
+
+
+def refuse_precision(precision: str) -> None:
+    """Refuse what OpenRLHF does not compute in.
+
+    Raises:
+        SettingError: naming it.
+    """
+    if precision != "bfloat16":
+        raise SettingError(
+            f"OpenRLHF computes in bfloat16 (float32 master weights), not {precision}; set "
+            "precision to bfloat16"
+        )
 
 
 def refuse_decided(

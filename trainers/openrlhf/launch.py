@@ -27,7 +27,7 @@ from drv_env.task_order import TaskOrder
 from drv_env.tasks import Task
 from trainers.agent_file import write_agent
 from trainers.openrlhf.flags import arguments_of
-from trainers.openrlhf.points import check_points, install
+from trainers.openrlhf.points import check_points, install, put_in_place
 from trainers.openrlhf.run import TASKS, VARIABLE, OpenRLHFRun, read_run, write_run, write_tasks
 from trainers.openrlhf.sft_flags import sft_arguments_of
 from trainers.run_folder import write_text
@@ -133,12 +133,11 @@ def _fine_tune(path: Path, run: OpenRLHFRun, arguments: Sequence[str]) -> None:
     missing = {name: value for name, value in alone.items() if name not in os.environ}
     with _environment({VARIABLE: str(path), **missing}):
         parts: Any = importlib.import_module("trainers.openrlhf.inside.sft_parts")
-        for module, name, replacement in (
+        put_in_place(
             ("openrlhf.datasets", "SFTDataset", parts.DocumentDataset),
             ("openrlhf.datasets.utils", "blending_datasets", parts.Documents),
             ("openrlhf.trainer.sft_trainer", "SFTTrainer", parts.RecordingSFTTrainer),
-        ):
-            setattr(importlib.import_module(module), name, replacement)
+        )
         _command_line("openrlhf.cli.train_sft", arguments)
 
 

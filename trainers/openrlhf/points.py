@@ -123,13 +123,18 @@ def install() -> None:
     import ray
 
     ours: Any = importlib.import_module("trainers.openrlhf.inside.replacements")
-    for module, name, replacement in (
+    put_in_place(
         (_ENGINE, "RolloutRayActor", ray.remote(ours.EngineActor)),
         (_ACTOR, "PolicyModelActor", ray.remote(num_gpus=1)(ours.PolicyActor)),
         (_LAUNCHER, "ReferenceModelActor", ray.remote(num_gpus=1)(ours.ReferenceActor)),
         (_TRAINER, "PPOTrainer", ray.remote(ours.EpisodeTrainer)),
         (_ASYNC, "TrainingActor", ray.remote(ours.AsyncEpisodeTrainer)),
-    ):
+    )
+
+
+def put_in_place(*replacements: tuple[str, str, Any]) -> None:
+    """Put each thing where OpenRLHF looks for its own: module, name and the thing."""
+    for module, name, replacement in replacements:
         setattr(importlib.import_module(module), name, replacement)
 
 

@@ -8,7 +8,13 @@ from numpy.typing import NDArray
 from drv_env.errors import SettingError
 from replay.packing import draw
 from replay.token_store import TokenStore
-from trainers.openrlhf.flags import Flags, given_flags, refuse_decided, written
+from trainers.openrlhf.flags import (
+    Flags,
+    given_flags,
+    refuse_decided,
+    refuse_precision,
+    written,
+)
 from trainers.openrlhf.run import FineTuning, OpenRLHFRun
 
 _DECIDED = {
@@ -46,11 +52,7 @@ def sft_arguments_of(run: OpenRLHFRun) -> list[str]:
     """
     work = _work(run)
     config = work.config
-    if config.precision != "bfloat16":
-        raise SettingError(
-            f"OpenRLHF computes in bfloat16 (float32 master weights), not {config.precision}; set "
-            "precision to bfloat16"
-        )
+    refuse_precision(config.precision)
     for name, value in (("batch_tokens", config.batch_tokens), ("eval_every", config.eval_every)):
         if value:
             raise SettingError(f"{name} is not in OpenRLHF; leave it out, or train on one device")

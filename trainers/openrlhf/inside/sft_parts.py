@@ -93,6 +93,7 @@ class RecordingSFTTrainer(SFTTrainer):  # type: ignore[misc]
 
     def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:
         exact_rotary(model.model.module)
+        self._folder = read_run().out
         super().__init__(model, *args, **kwargs)
 
     def save_logs_and_checkpoints(
@@ -111,7 +112,7 @@ class RecordingSFTTrainer(SFTTrainer):  # type: ignore[misc]
             "grad_norm": float(logs["grad_norm"]),
         }
         if self.strategy.is_rank_0():
-            append_metrics(read_run().out, global_step, figures, "sft")
+            append_metrics(self._folder, global_step, figures, "sft")
         super().save_logs_and_checkpoints(args, global_step, step_bar, logs, client_states)
 
 

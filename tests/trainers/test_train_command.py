@@ -227,3 +227,25 @@ def test_the_trainers_are_listed(capsys):
         assert name in said
     assert main(["train", "ppo"]) == 1
     assert "there is no trainer 'ppo', only grpo, igpo" in capsys.readouterr().err
+
+
+def test_the_trainers_modules_are_the_same_commands(folder, cloned, tmp_path, capfd):
+    started, told = {}, {}
+    for name in ("sft", "grpo", "igpo"):
+        out = str(tmp_path / name)
+        asked = ["--model.folder", str(cloned), "--out", out, "--plan", "--model.device", "cpu"]
+        if name == "sft":
+            asked += ["--data.trajectories", str(folder / "expert.parquet")]
+        assert main(["train", name, *asked]) == 0
+        told[name] = capfd.readouterr().out
+        assert f"{name}: the plan" in told[name]
+        started[name] = subprocess.Popen(
+            [sys.executable, "-m", f"trainers.{name}", *asked],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    for name, process in started.items():
+        assert process.communicate(timeout=100)[0] == told[name]
+        assert process.returncode == 0

@@ -21,10 +21,14 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-# The environment on the oldest gymnasium it promises to run on.
+# The environment and the live tools on the oldest versions that are promised: of gymnasium, and of
+# every package that strangers' bytes go through.
 test-oldest: $(VENV)/.dev
-	$(INSTALLER) --no-deps --upgrade --target $(VENV)/oldest gymnasium==1.2.2
-	PYTHONPATH=$(CURDIR)/$(VENV)/oldest $(BIN)/python -m pytest -m "not slow" tests/env $(ARGS)
+	$(BIN)/python tests/oldest_versions.py > $(VENV)/oldest.txt
+	$(INSTALLER) --no-deps --upgrade --target $(VENV)/oldest --requirement $(VENV)/oldest.txt
+	PYTHONPATH=$(CURDIR)/$(VENV)/oldest $(BIN)/python tests/oldest_versions.py --check
+	PYTHONPATH=$(CURDIR)/$(VENV)/oldest $(BIN)/python -m pytest -m "not slow" \
+		tests/env tests/tools tests/replay/test_template.py drv_env $(ARGS)
 
 # The adapters against the real TRL and verifiers, in an environment of their own.
 test-adapters: .venv-adapters/.made

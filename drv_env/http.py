@@ -177,9 +177,13 @@ class HttpClient:
         with self._lock:
             session = self._sessions.get(loop)
             if session is None or session.closed:
+                # Behind a proxy every connection goes to the proxy, which is the user's choice.
+                guard = None if self._proxy else self._guard
                 session = aiohttp.ClientSession(
                     connector=aiohttp.TCPConnector(
-                        limit=self._limit, resolver=_Resolver(self._guard, self._proxy)
+                        limit=self._limit,
+                        resolver=_Resolver(guard),
+                        socket_factory=guard.open_socket if guard is not None else None,
                     ),
                     cookie_jar=aiohttp.DummyCookieJar(),
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
@@ -203,7 +207,7 @@ class HttpClient:
             name: value.reveal() if isinstance(value, Secret) else value
             for name, value in headers.items()
         }
-        target, left = URL(url), redirects
+        target, left = self._parsed(url), redirects
         while True:
             await self._check(target)
             reply = await self._once(method, target, plain, json, params, reading)
@@ -213,18 +217,21 @@ class HttpClient:
             if not left:
                 raise ToolError(f"more than {redirects} redirects", kind="redirects")
             left -= 1
-            following = target.join(URL(location))
+            following = self._parsed(location, target)
             if (following.scheme, following.authority) != (target.scheme, target.authority):
                 plain = {}
             target, params = following, None
             if reply.status == 303:
                 method, json = "GET", None
 
+    def _parsed(self, text: str, base: URL | None = None) -> URL:
+        if self._guard is not None:
+            return self._guard.parse(text, base)
+        return URL(text) if base is None else base.join(URL(text))
+
     async def _check(self, url: URL) -> None:
-        if self._guard is None:
-            return
-        self._guard.check_url(url)
-        if self._proxy:
+        """Behind a proxy, judge what the name resolves to here: the proxy asks again."""
+        if self._guard is not None and self._proxy:
             host, port = url.raw_host or "", url.port or 0
             found = await ThreadedResolver().resolve(host, port, socket.AF_UNSPEC)
             self._guard.check(host, port, [item["host"] for item in found])
@@ -275,17 +282,15 @@ class _Reading:
 class _Resolver(AbstractResolver):
     """Resolves names, and hands out only addresses that the guard lets pass."""
 
-    def __init__(self, guard: AddressGuard | None, proxy: Secret | None) -> None:
+    def __init__(self, guard: AddressGuard | None) -> None:
         self._guard = guard
-        url = URL(proxy.reveal()) if proxy else None
-        self._trusted = (url.raw_host, url.port) if url else None
         self._inner = ThreadedResolver()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         found = await self._inner.resolve(host, port, family)
-        if self._guard is not None and (host, port) != self._trusted:
+        if self._guard is not None:
             self._guard.check(host, port, [item["host"] for item in found])
         return found
 

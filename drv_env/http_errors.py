@@ -14,6 +14,7 @@ from http import HTTPStatus
 
 import aiohttp
 
+from drv_env.addresses import RefusedPeer, refused_url
 from drv_env.errors import ToolError
 from drv_env.http_reply import HttpReply
 from drv_env.secrets import mask
@@ -83,6 +84,8 @@ def attribute(error: Exception, seconds: float) -> ToolError:
         return ToolError(
             f"no full reply within {seconds:g} seconds", kind="timeout", retryable=True
         )
+    if isinstance(getattr(error, "os_error", None), RefusedPeer):
+        return refused_url(str(error.os_error))  # type: ignore[attr-defined]
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         again = getattr(error.os_error, "errno", None) == socket.EAI_AGAIN
         host = mask(str(error.host))[:100]

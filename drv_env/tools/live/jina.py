@@ -11,9 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from yarl import URL
-
-from drv_env.addresses import AddressGuard, refused_url
+from drv_env.addresses import AddressGuard
 from drv_env.errors import ToolError
 from drv_env.http import HttpClient
 from drv_env.http_errors import kind_of_status
@@ -63,10 +61,7 @@ class JinaReader:
 
     async def read(self, url: str) -> ReadPage:
         """See :class:`~drv_env.tools.live.pages.PageReader`."""
-        try:
-            AddressGuard().check_url(URL(url))
-        except ValueError:
-            raise refused_url("this is not a valid url") from None
+        AddressGuard().parse(url)
         if not self._keys:
             return await self._ask(url, None)
         for _ in self._keys:

@@ -20,6 +20,8 @@ def token_log_probs(
     wanted: Tensor,
     chunk: int | None = None,
     documents: Documents | None = None,
+    *,
+    entropies_too: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies at the wanted tokens, given everything before each.
 
@@ -32,14 +34,15 @@ def token_log_probs(
             :func:`trainers.output_head.head_log_probs`.
         documents: of a packed row, as :func:`trainers.packed_attention.pack_rows` gives it
             with ids and mask; no document's first token is wanted.
+        entropies_too: whether entropies have a gradient.
 
     Returns:
         Two float32 tensors ``(wanted tokens,)`` in row-major order: raw log-probs (at
-        temperature 1) with gradient, and entropies in nats without.
+        temperature 1) with gradient, and entropies in nats.
     """
     causal = CausalModel(model)
     states, targets = _wanted(causal, ids, wanted, documents)
-    return head_log_probs(causal.head, states, targets, chunk)
+    return head_log_probs(causal.head, states, targets, chunk, entropies_too=entropies_too)
 
 
 def token_nll(

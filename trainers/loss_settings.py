@@ -19,6 +19,11 @@ class LossSettings:
     Attributes:
         clip_low: the ratio is clipped from below at 1 − clip_low; 0.2 as published.
         clip_high: and from above at 1 + clip_high; 0.2 as published.
+        dual_clip: d, above 1: where the advantage is negative a token's share is never below
+            d times it, however large its ratio (dual-clip PPO, arXiv 1912.09729); the release
+            has 3.  None bounds nothing.
+        entropy_weight: of a bonus for the policy's entropy at the agent's tokens, averaged as
+            the rest; 0 as published.
         aggregation: how tokens are averaged over an update: ``rollout_mean`` (a mean over
             rollouts of the means over their agent tokens, as published), ``token_mean``
             (over all agent tokens), or ``constant`` (sums over rollouts by
@@ -40,6 +45,8 @@ class LossSettings:
 
     clip_low: float = 0.2
     clip_high: float = 0.2
+    dual_clip: float | None = None
+    entropy_weight: float = 0.0
     aggregation: Aggregation = "rollout_mean"
     constant_tokens: int | None = None
     kl_weight: float = 0.0
@@ -58,7 +65,9 @@ class LossSettings:
                 )
         if not 0 <= self.clip_low <= 1:
             raise SettingError(f"clip_low must be in [0, 1], got {self.clip_low}")
-        for name in ("clip_high", "kl_weight"):
+        if self.dual_clip is not None and not 1 < self.dual_clip < math.inf:
+            raise SettingError(f"dual_clip must be above 1 and finite, got {self.dual_clip}")
+        for name in ("clip_high", "kl_weight", "entropy_weight"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(
                     f"{name} must be a number of at least 0, got {getattr(self, name)}"

@@ -53,25 +53,35 @@ class PolicyLoss:
     figures: dict[str, float]
 
 
-def policy_loss(log_probs: Tensor, tokens: AgentTokens, settings: LossSettings) -> PolicyLoss:
-    """−Σ w (c · min(ρA, clip(ρ)A) − β · KL), over the tokens given.
+def policy_loss(
+    log_probs: Tensor,
+    tokens: AgentTokens,
+    settings: LossSettings,
+    entropies: Tensor | None = None,
+) -> PolicyLoss:
+    """−Σ w (c · min(ρA, clip(ρ)A) − β · KL + η · H), over the tokens given.
 
     The objective of IGPO (arXiv 2510.14967) and GRPO (arXiv 2402.03300, eq. 3): w is the
     average (:func:`token_weights`), ρ = π/π_old (:func:`clipped_surrogate`), KL an estimate
-    to the reference (:mod:`trainers.kl`), β its weight.  c corrects for rollouts that the
+    to the reference (:mod:`trainers.kl`), β its weight, H the policy's entropy at the token
+    and η its weight.  c corrects for rollouts that the
     old policy did not sample (:func:`truncated_importance`), and is 1 without.
 
     Args:
         log_probs: the policy's, ``(tokens,)``, with gradient.
         tokens: the rest.
-        settings: clips, penalty and correction; the average is in the tokens' weights.
+        settings: clips, penalty, bonus and correction; the average is in the tokens' weights.
+        entropies: the policy's at the tokens, in nats, ``(tokens,)``, with gradient; needed
+            for the bonus alone.
 
     Raises:
-        ValueError: when the settings need log-probs that are not there.
+        ValueError: when the settings need log-probs or entropies that are not there.
     """
     difference = log_probs - tokens.old_log_probs
     ratio = difference.exp()
-    gain = clipped_surrogate(ratio, tokens.advantages, settings.clip_low, settings.clip_high)
+    gain = clipped_surrogate(
+        ratio, tokens.advantages, settings.clip_low, settings.clip_high, settings.dual_clip
+    )
     figures: dict[str, Tensor] = {}
     if settings.importance_cap is not None:
         correction = truncated_importance(
@@ -87,6 +97,8 @@ def policy_loss(log_probs: Tensor, tokens: AgentTokens, settings: LossSettings) 
         kl = kl_estimate(log_probs, reference, settings.kl_estimator)
         figures["reference_kl"] = kl.detach()
         gain = gain - settings.kl_weight * (ratio * kl if settings.kl_by_ratio else kl)
+    if settings.entropy_weight > 0:
+        gain = gain + settings.entropy_weight * _needed(entropies, "entropy_weight", "entropies")
     with torch.no_grad():
         out_of_range = (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
         figures["clip_share"] = out_of_range.float()
@@ -96,14 +108,22 @@ def policy_loss(log_probs: Tensor, tokens: AgentTokens, settings: LossSettings) 
 
 
 def clipped_surrogate(
-    ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float
+    ratio: Tensor,
+    advantages: Tensor,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
 ) -> Tensor:
-    """min(ρA, clip(ρ, 1 − ε_low, 1 + ε_high) A) of each token.
+    """min(ρA, clip(ρ, 1 − ε_low, 1 + ε_high) A) of each token; not below dA where A < 0.
 
-    PPO (arXiv 1707.06347, eq. 7); two clips as in DAPO (arXiv 2503.14476, "clip-higher").
+    PPO (arXiv 1707.06347, eq. 7); two clips as in DAPO (arXiv 2503.14476, "clip-higher"); the
+    bound d below as in dual-clip PPO (arXiv 1912.09729, eq. 8), None for none.
     """
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    return torch.minimum(ratio * advantages, clipped * advantages)
+    gain = torch.minimum(ratio * advantages, clipped * advantages)
+    if dual_clip is None:
+        return gain
+    return torch.where(advantages < 0, torch.maximum(gain, dual_clip * advantages), gain)
 
 
 def truncated_importance(old: Tensor, rollout: Tensor, cap: float) -> Tensor:
@@ -141,7 +161,7 @@ def token_weights(tokens: Sequence[int], settings: LossSettings) -> Tensor:
     return mean / counts.clamp(min=1)
 
 
-def _needed(log_probs: Tensor | None, setting: str, name: str) -> Tensor:
-    if log_probs is None:
+def _needed(found: Tensor | None, setting: str, name: str) -> Tensor:
+    if found is None:
         raise ValueError(f"{setting} needs {name}")
-    return log_probs
+    return found

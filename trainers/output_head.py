@@ -30,7 +30,12 @@ LOGITS_HELD = 2**24
 
 
 def head_log_probs(
-    head: nn.Module, states: Tensor, targets: Tensor, chunk: int | None = None
+    head: nn.Module,
+    states: Tensor,
+    targets: Tensor,
+    chunk: int | None = None,
+    *,
+    entropies_too: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Log-probs of targets and entropies, float32 ``(n,)``.
 
@@ -40,19 +45,23 @@ def head_log_probs(
         targets: ids, ``(n,)``.
         chunk: positions whose logits are held at once; by default as many as
             ``LOGITS_HELD`` allows, at most ``CHUNK``.
+        entropies_too: whether entropies have a gradient; without, none is made.
 
     Returns:
-        Raw log-probs (at temperature 1) with gradient, and entropies in nats without.
+        Raw log-probs (at temperature 1) with gradient, and entropies in nats, of the same
+        distributions.
     """
     size = chunk or chunk_size(head)
     if not len(targets):
         empty = states.new_zeros(0, dtype=torch.float32)
         return empty, empty
     if _is_matrix(head):
-        found: tuple[Tensor, Tensor] = _LogProbs.apply(states, head.weight, targets, size)
+        found: tuple[Tensor, Tensor] = _LogProbs.apply(
+            states, head.weight, targets, size, entropies_too
+        )
         return found
     parts = [
-        checkpoint(_scores, head, states[part], targets[part], use_reentrant=False)
+        checkpoint(_scores, head, states[part], targets[part], entropies_too, use_reentrant=False)
         for part in _chunks(len(targets), size)
     ]
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
@@ -86,10 +95,10 @@ def chunk_size(head: nn.Module) -> int:
 class _LogProbs(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, size: int
+        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, size: int, entropies_too: bool
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(states, weight, targets)
-        ctx.size, ctx.dtype = size, _compute_dtype(weight)
+        ctx.size, ctx.dtype, ctx.entropies_too = size, _compute_dtype(weight), entropies_too
         work = _Work(states, weight, ctx.dtype, size)
         log_probs, entropies = [], []
         for part in _chunks(len(targets), size):
@@ -97,7 +106,8 @@ class _LogProbs(torch.autograd.Function):
             log_probs.append(scores.gather(-1, targets[part, None])[:, 0])
             entropies.append(-(scores.exp() * scores).sum(-1))
         found = torch.cat(entropies)
-        ctx.mark_non_differentiable(found)
+        if not entropies_too:
+            ctx.mark_non_differentiable(found)
         return torch.cat(log_probs), found
 
     @staticmethod
@@ -108,8 +118,9 @@ class _LogProbs(torch.autograd.Function):
         gradients = _Gradients(states, weight, ctx.needs_input_grad[:2])
         for part in reversed(list(_chunks(len(targets), ctx.size))):
             work.scores(part)
-            gradients.add(work, part, targets[part], upstream[part, None])
-        return *gradients.found(), None, None
+            of_entropies = entropies[part, None] if ctx.entropies_too else None
+            gradients.add(work, part, targets[part], upstream[part, None], of_entropies)
+        return *gradients.found(), None, None, None
 
 
 class _NLL(torch.autograd.Function):
@@ -162,16 +173,23 @@ class _Work:
         torch.ops.aten._log_softmax.out(logits, -1, False, out=scores)
         return scores
 
-    def gradient(self, targets: Tensor, upstream: Tensor) -> Tensor:
-        """Of the logits behind the last scores, given that of the targets' log-probs (n, 1)."""
+    def gradient(
+        self, targets: Tensor, upstream: Tensor, of_entropies: Tensor | None = None
+    ) -> Tensor:
+        """Of the logits behind the last scores, given the log-probs' and the entropies' (n, 1)."""
         scores = self._scores[: len(targets)]
-        if not self._kept:
-            gradient = torch.zeros_like(scores).scatter_(-1, targets[:, None], upstream)
-            return torch._log_softmax_backward_data(gradient, scores, -1, torch.float32)
-        gradient = self._logits[: len(targets)].zero_().scatter_(-1, targets[:, None], upstream)
-        torch.ops.aten._log_softmax_backward_data.out(
-            gradient, scores, -1, torch.float32, out=gradient
-        )
+        if self._kept:
+            gradient = self._logits[: len(targets)].zero_().scatter_(-1, targets[:, None], upstream)
+            torch.ops.aten._log_softmax_backward_data.out(
+                gradient, scores, -1, torch.float32, out=gradient
+            )
+        else:
+            picked = torch.zeros_like(scores).scatter_(-1, targets[:, None], upstream)
+            gradient = torch._log_softmax_backward_data(picked, scores, -1, torch.float32)
+        if of_entropies is not None:  # dH / d logits = −p (log p + H)
+            shares = scores.exp()
+            entropies = -(shares * scores).sum(-1, keepdim=True)
+            gradient -= shares.mul_(scores + entropies).mul_(of_entropies)
         return gradient
 
 
@@ -183,9 +201,16 @@ class _Gradients:
         self._of_weight = torch.zeros_like(weight, dtype=torch.float32) if needed[1] else None
         self._dtype = weight.dtype
 
-    def add(self, work: _Work, part: slice, targets: Tensor, upstream: Tensor) -> None:
+    def add(
+        self,
+        work: _Work,
+        part: slice,
+        targets: Tensor,
+        upstream: Tensor,
+        of_entropies: Tensor | None = None,
+    ) -> None:
         """Of a chunk whose scores ``work`` has just made."""
-        gradient = work.gradient(targets, upstream)
+        gradient = work.gradient(targets, upstream, of_entropies)
         with torch.autocast(gradient.device.type, enabled=False):
             if self._of_states is not None:
                 self._of_states[part] = gradient.to(work.weight.dtype) @ work.weight
@@ -199,9 +224,11 @@ class _Gradients:
         return self._of_states, weight
 
 
-def _scores(head: nn.Module, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _scores(
+    head: nn.Module, states: Tensor, targets: Tensor, entropies_too: bool
+) -> tuple[Tensor, Tensor]:
     log_probs = torch.log_softmax(head(states).float(), dim=-1)
-    with torch.no_grad():
+    with torch.set_grad_enabled(entropies_too and torch.is_grad_enabled()):
         entropies = -(log_probs.exp() * log_probs).sum(-1)
     return log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1), entropies
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from torch import nn
 
 from agents.engines.base import Engine
@@ -33,6 +32,7 @@ from replay.trajectory import Trajectory
 from trainers.information_gain import ModelScores, score_with_model, with_gains
 from trainers.learnt import learnt_rollouts
 from trainers.model_setup import computing, engine_weights
+from trainers.optimiser import make_optimiser, set_rate
 from trainers.other_log_probs import frozen_copy
 from trainers.registry import ADVANTAGES
 from trainers.rl_config import RLConfig, usual_sampling
@@ -100,8 +100,7 @@ def train_rl(
     ADVANTAGES[config.advantages]  # known, or refused
     sampling = config.sampling or usual_sampling(unwrapped(env).game.rules, template)
     rng = np.random.default_rng(config.seed)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
+    optimiser = make_optimiser(model, config)
     if config.loss.kl_weight > 0 and reference is None:
         reference = frozen_copy(model)  # before the state of an earlier life is taken up
     if state is not None and config.rollout.seed is None:
@@ -170,6 +169,7 @@ def train_rl(
                     config.microbatch_tokens,
                     None if scores is None else scores.of(advantages.learnt),
                 )
+            rate = set_rate(optimiser, config, step, config.steps)
             update = update_policy(model, optimiser, batch, config, rng)
             phases.end("update", sum(len(item.row) for item in batch) or None)
             background.run(engine.update_weights(engine_weights(model)))
@@ -179,6 +179,7 @@ def train_rl(
             metrics = {
                 **rollout_metrics(trajectories),
                 **update,
+                "learning_rate": rate,
                 **advantages.metrics,
                 "staleness": staleness(
                     [trajectories[index] for index in advantages.whole],
@@ -202,6 +203,6 @@ def train_rl(
 def _settings(config: RLConfig, tasks: Sequence[Task]) -> dict[str, Any]:
     """What must be the same when a run is taken up."""
     told = asdict(config)
-    for name in ("steps", "save_every"):
+    for name in ("save_every",) if config.follows_steps else ("steps", "save_every"):
         del told[name]  # these may change between two lives of a run
     return {"trainer": "rl", **told, "tasks": fingerprint(tasks)}

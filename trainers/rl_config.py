@@ -5,7 +5,6 @@ What is refused here can't work whatever the model and the tasks are.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,12 +17,15 @@ from trainers.advantages import IGPO, Credit
 from trainers.information_gain import GainSettings
 from trainers.loss_settings import LossSettings
 from trainers.model_setup import Precision, check_precision
+from trainers.optimiser_settings import OptimiserSettings
 from trainers.rollouts import RolloutWay, check_way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RLConfig:
-    """Settings of one run.
+class RLConfig(OptimiserSettings):
+    """Settings of one run; learning rate, schedule and decay are :class:`OptimiserSettings`'s.
+
+    The schedule goes by steps: all updates of a step have its rate.
 
     Attributes:
         credit: how rewards become advantages; :data:`~trainers.advantages.IGPO` or
@@ -43,12 +45,10 @@ class RLConfig:
             (:mod:`trainers.packed_attention`), instead of padding them to the longest.  It
             changes memory and speed only.
         precision: see :mod:`trainers.model_setup`.
-        learning_rate: AdamW's, constant.
         loss: clips, averages, the KL penalty and importance correction.
         drop_silent: what is left out of the updates for having no advantage on any turn:
             ``rollouts``, only whole ``groups``, or ``none``.  What is left out is in no
             average, and has no KL penalty.
-        max_grad_norm: gradients are clipped to this norm.
         sampling: how turns are sampled; temperature 1, for log-probs are compared raw.  None
             is that, with the turn's tokens that the rules allow and the template's stops.
         rollouts: ``vector`` (lock-step) or ``async`` (each episode at its own pace); both
@@ -79,7 +79,6 @@ class RLConfig:
     learning_rate: float = 5e-4
     loss: LossSettings = field(default_factory=LossSettings)
     drop_silent: Literal["rollouts", "groups", "none"] = "rollouts"
-    max_grad_norm: float = 1.0
     sampling: Sampling | None = None
     rollouts: RolloutWay = "vector"
     rollout: RolloutSettings = field(default_factory=lambda: RolloutSettings(seed=None))
@@ -88,6 +87,7 @@ class RLConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        OptimiserSettings.__post_init__(self)
         for name in ("steps", "tasks_per_step", "minibatches", "microbatch_tokens", "save_every"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -102,12 +102,6 @@ class RLConfig:
             raise SettingError(
                 f"drop_silent may be rollouts, groups or none, got {self.drop_silent!r}"
             )
-        if not 0 < self.learning_rate < math.inf:
-            raise SettingError(
-                f"learning_rate must be above 0 and finite, got {self.learning_rate}"
-            )
-        if not self.max_grad_norm > 0:
-            raise SettingError(f"max_grad_norm must be above 0, got {self.max_grad_norm}")
         if self.seed < 0:
             raise SettingError(f"seed must be at least 0, got {self.seed}")
         check_precision(self.precision)

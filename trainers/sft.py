@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
@@ -22,18 +22,18 @@ from torch import Tensor, nn
 from drv_env.errors import SettingError
 from trainers.causal_model import evaluating
 from trainers.log_probs import token_nll
-from trainers.model_setup import Precision, check_finite, check_precision, computing
+from trainers.model_setup import Precision, check_precision, computing
+from trainers.optimiser import clipped_step, make_optimiser, set_rate
+from trainers.optimiser_settings import OptimiserSettings, Schedule
 from trainers.packed_attention import attending, pack_rows
 from trainers.rows import Row, pad_rows
 from trainers.sft_batches import Batches, Rows, checked, micro_batches, parts
 from trainers.training_state import Keeper
 
-Schedule = Literal["linear", "cosine", "constant"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SFTConfig:
-    """Settings of one run.
+class SFTConfig(OptimiserSettings):
+    """Settings of one run; learning rate, schedule and decay are :class:`OptimiserSettings`'s.
 
     Attributes:
         epochs: passes over the rows.
@@ -46,12 +46,6 @@ class SFTConfig:
         packed: put the rows of a pass behind one another, each attending to itself alone
             (:mod:`trainers.packed_attention`), instead of padding them to the longest.  It
             changes memory and speed only.
-        learning_rate: peak of the schedule.
-        schedule: after the warm-up ``linear`` (down to near 0), ``cosine`` (the same by half a
-            cosine, arXiv 1608.03983) or ``constant``.
-        warmup_steps: steps of the linear warm-up.
-        weight_decay: AdamW's.
-        max_grad_norm: gradients are clipped to this norm.
         precision: see :mod:`trainers.model_setup`.
         eval_every: steps between two losses on held-out rows; 0 is after the last alone.
         save_every: steps between two states; 0 is after the last (and on Ctrl-C) alone.
@@ -70,28 +64,20 @@ class SFTConfig:
     learning_rate: float = 3e-3
     schedule: Schedule = "linear"
     warmup_steps: int = 20
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
     precision: Precision = "float32"
     eval_every: int = 0
     save_every: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
+        OptimiserSettings.__post_init__(self)
         for name in ("epochs", "max_steps", "batch_size", "batch_tokens", "microbatch_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise SettingError(f"{name} must be at least 1, got {value}")
-        for name in ("warmup_steps", "eval_every", "save_every", "weight_decay", "seed"):
+        for name in ("eval_every", "save_every", "seed"):
             if not getattr(self, name) >= 0:
                 raise SettingError(f"{name} must be at least 0, got {getattr(self, name)}")
-        for name in ("learning_rate", "max_grad_norm"):
-            if not getattr(self, name) > 0:
-                raise SettingError(f"{name} must be above 0, got {getattr(self, name)}")
-        if not self.learning_rate < math.inf:
-            raise SettingError(f"learning_rate must be finite, got {self.learning_rate}")
-        if self.schedule not in ("linear", "cosine", "constant"):
-            raise SettingError(f"schedule may be linear, cosine or constant, got {self.schedule!r}")
         check_precision(self.precision)
 
 
@@ -170,28 +156,19 @@ def train_sft(
     if len(held_out):
         checked(held_out)
     steps = min(len(batches), config.max_steps or len(batches))
-    trained = [each for each in model.parameters() if each.requires_grad]
-    optimiser = torch.optim.AdamW(
-        trained, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
+    optimiser = make_optimiser(model, config)
     keeper = Keeper(state, model, optimiser, _settings(config, batches.digest))
     done: list[SFTStep] = []
     model.train()
     with keeper.guard() as interrupt:
         for number in range(keeper.start() + 1, steps + 1):
             started = time.perf_counter()
-            rate = config.learning_rate * schedule(
-                number, steps, config.warmup_steps, config.schedule
-            )
-            for group in optimiser.param_groups:
-                group["lr"] = rate
+            rate = set_rate(optimiser, config, number, steps)
             batch = batches[number]
             learnt = sum(int(row.mask.sum()) for row in batch)
             loss = _accumulate(model, optimiser, batch, learnt, config)
-            norm = nn.utils.clip_grad_norm_(trained, config.max_grad_norm)
+            norm = clipped_step(optimiser, config, f"step {number}")
             figures = float(loss), float(norm)  # which waits for the device
-            check_finite(norm, f"step {number}")
-            optimiser.step()
             seconds = time.perf_counter() - started
             measured = SFTStep(
                 step=number,
@@ -216,23 +193,6 @@ def train_sft(
                 raise KeyboardInterrupt
     model.eval()
     return done
-
-
-def schedule(step: int, steps: int, warmup: int, kind: Schedule = "linear") -> float:
-    """The learning rate's factor at ``step`` (from 1): up linearly, then down to near 0.
-
-    Example:
-        >>> [round(schedule(step, 4, 2), 2) for step in (1, 2, 3, 4)]
-        [0.5, 1.0, 0.67, 0.33]
-        >>> [round(schedule(step, 4, 2, "cosine"), 2) for step in (1, 2, 3, 4)]
-        [0.5, 1.0, 0.75, 0.25]
-    """
-    if step < warmup:
-        return step / warmup
-    if kind == "constant" or step <= warmup:
-        return 1.0
-    left = (steps - step + 1) / max(1, steps - max(warmup, 1) + 1)
-    return left if kind == "linear" else (1 - math.cos(math.pi * left)) / 2
 
 
 def mean_nll(model: nn.Module, rows: Rows, config: SFTConfig) -> float:

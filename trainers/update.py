@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from trainers.learnt import LearntRollout, agent_tokens
 from trainers.log_probs import token_log_probs
 from trainers.losses import PolicyLoss, policy_loss, token_weights
-from trainers.model_setup import check_finite, computing
+from trainers.model_setup import computing
+from trainers.optimiser import clipped_step
 from trainers.packed_attention import attending, pack_rows
 from trainers.rl_config import RLConfig
 from trainers.rows import balanced, by_tokens, pad_rows
@@ -63,11 +64,7 @@ def update_policy(
                 measured[name] = value * share
             for name, value in measured.items():
                 sums[name] = sums.get(name, 0.0) + value
-        norm = nn.utils.clip_grad_norm_(
-            [each for each in model.parameters() if each.requires_grad], config.max_grad_norm
-        )
-        check_finite(norm, "an update")
-        optimiser.step()
+        norm = clipped_step(optimiser, config, "an update")
         sums["grad_norm"] = sums.get("grad_norm", 0.0) + float(norm) / len(parts)
     model.eval()
     return sums
@@ -79,13 +76,17 @@ def _loss(
     """The share of ``chosen`` in the loss of an update; ``weights`` are theirs."""
     device = next(model.parameters()).device
     rows = [item.row for item in chosen]
+    bonus = config.loss.entropy_weight > 0
     with computing(device, config.precision):
         if config.packed:
             ids, mask, documents = pack_rows(rows, device)
-            log_probs, entropies = token_log_probs(model, ids, mask, documents=documents)
         else:
-            log_probs, entropies = token_log_probs(model, *pad_rows(rows, device))
-    return policy_loss(log_probs, agent_tokens(chosen, weights, device), config.loss), entropies
+            (ids, mask), documents = pad_rows(rows, device), None
+        log_probs, entropies = token_log_probs(
+            model, ids, mask, documents=documents, entropies_too=bonus
+        )
+    tokens = agent_tokens(chosen, weights, device)
+    return policy_loss(log_probs, tokens, config.loss, entropies), entropies.detach()
 
 
 def _attention(model: nn.Module, config: RLConfig) -> AbstractContextManager[None]:

@@ -49,6 +49,37 @@ def test_lower_and_upper_clip_are_apart():
     torch.testing.assert_close(found, torch.tensor([0.5, -0.9, 1.3, -2.0]))
 
 
+def test_a_dual_clip_bounds_what_a_bad_token_can_cost():
+    ratio = torch.tensor([5.0, 2.0, 0.5, 5.0])
+    advantages = torch.tensor([-1.0, -1.0, -1.0, 1.0])
+    # without: −5, −2, min(−0.5, −0.8), 1.2; with d = 3 the first is −3, the rest as they are
+    found = clipped_surrogate(ratio, advantages, 0.2, 0.2, 3.0)
+    torch.testing.assert_close(found, torch.tensor([-3.0, -2.0, -0.8, 1.2]))
+
+
+def test_a_token_at_the_dual_clip_has_no_gradient():
+    new = logs(5.0, 2.0).requires_grad_()
+    settings = LossSettings(dual_clip=3.0)
+    found = policy_loss(new, tokens_of([-1.0, -1.0], [2], settings), settings)
+    assert float(found.loss.detach()) == pytest.approx((3.0 + 2.0) / 2)
+    found.loss.backward()
+    assert new.grad.tolist() == pytest.approx([0.0, 1.0])  # 2 · 1 / 2 of the second
+
+
+def test_an_entropy_bonus_is_averaged_as_the_rest():
+    settings = LossSettings(entropy_weight=0.5)
+    new = logs(1.0, 1.0, 1.0).requires_grad_()
+    entropies = torch.tensor([2.0, 4.0, 1.0], requires_grad=True)
+    tokens = tokens_of([1.0, 1.0, 1.0], [2, 1], settings)
+    found = policy_loss(new, tokens, settings, entropies)
+    # means over rollouts of 1 + 0.5 · H: (2 + 3) / 2 and 1.5
+    assert float(found.loss.detach()) == pytest.approx(-(2.5 + 1.5) / 2)
+    found.loss.backward()
+    assert entropies.grad.tolist() == pytest.approx([-0.125, -0.125, -0.25])
+    with pytest.raises(ValueError, match="entropy_weight needs entropies"):
+        policy_loss(new, tokens, settings)
+
+
 def test_a_clipped_token_has_no_gradient():
     new = logs(1.5, 0.5).requires_grad_()
     policy_loss(new, tokens_of([1.0, 1.0], [2]), PLAIN).loss.backward()

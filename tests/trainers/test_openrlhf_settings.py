@@ -13,7 +13,7 @@ from trainers.advantages import GRPO
 from trainers.credit import Credit
 from trainers.information_gain import GainSettings
 from trainers.loss_settings import LossSettings
-from trainers.openrlhf.flags import arguments_of, given_flags
+from trainers.openrlhf.flags import arguments_of, given_flags, optimiser_flags
 from trainers.openrlhf.launch import check_folder
 from trainers.openrlhf.run import (
     Cluster,
@@ -77,6 +77,60 @@ def test_settings_become_flags(tmp_path):
     assert "train.async_enable" not in flags
 
 
+def test_optimiser_and_schedule_become_flags(tmp_path):
+    plain = flags_of(run_of(tmp_path))
+    assert plain["actor.adam.betas"] == ["0.9", "0.999"]
+    assert plain["actor.adam.weight_decay"] == ["0.0"]
+    assert plain["actor.lr_scheduler"] == ["constant_with_warmup"]
+    assert plain["actor.lr_warmup_ratio"] == ["0.0"]
+    assert not {"actor.dual_clip", "actor.entropy_coef"} & set(plain)
+    changed = flags_of(
+        run_of(
+            tmp_path,
+            steps=40,
+            schedule="cosine",
+            warmup_share=0.11,
+            betas=(0.9, 0.95),
+            weight_decay=0.01,
+            max_grad_norm=0.5,
+            loss=LossSettings(dual_clip=3.0, entropy_weight=0.002),
+        )
+    )
+    assert changed["actor.adam.betas"] == ["0.9", "0.95"]
+    assert changed["actor.adam.weight_decay"] == ["0.01"]
+    assert changed["actor.lr_scheduler"] == ["cosine"]
+    assert changed["actor.lr_warmup_ratio"] == ["0.1"]  # four steps of forty
+    assert changed["actor.max_norm"] == ["0.5"]
+    assert changed["actor.dual_clip"] == ["3.0"]
+    assert changed["actor.entropy_coef"] == ["0.002"]
+
+
+def test_fine_tunings_optimiser_has_the_same_flags_without_a_prefix():
+    settings = SFTConfig(
+        learning_rate=1e-5,
+        schedule="cosine",
+        warmup_share=0.1,
+        betas=(0.9, 0.95),
+        weight_decay=0.01,
+    )
+    assert optimiser_flags(settings, 580) == {
+        "adam.lr": 1e-5,
+        "adam.betas": [0.9, 0.95],
+        "adam.weight_decay": 0.01,
+        "lr_scheduler": "cosine",
+        "lr_warmup_ratio": 0.1,
+        "max_norm": 1.0,
+    }
+    assert optimiser_flags(SFTConfig(), 10)["lr_warmup_ratio"] == 1.0  # 20 steps of 10
+
+
+def test_the_entropy_may_be_measured_by_a_flag_and_not_weighted(tmp_path):
+    measured = Cluster(flags=("--actor.entropy_coef", "0"))
+    assert flags_of(run_of(tmp_path, measured))["actor.entropy_coef"] == ["0"]
+    with pytest.raises(SettingError, match=r"loss\.entropy_weight"):
+        arguments_of(run_of(tmp_path, measured, loss=LossSettings(entropy_weight=0.1)))
+
+
 def test_parallelism_becomes_flags(tmp_path):
     cluster = Cluster(nodes=2, gpus=8, engines=16, colocate=True, flags=("--ds.adam_offload",))
     flags = flags_of(
@@ -127,6 +181,12 @@ def test_parallelism_becomes_flags(tmp_path):
         ),
         ({}, {"flags": ("--rollout.temperature", "0.7")}, "temperature"),
         ({}, {"flags": ("--rollout.temp", "0.7")}, "temperature"),
+        ({}, {"flags": ("--actor.entropy_coef", "0.1")}, "entropy_weight"),
+        ({}, {"flags": ("--actor.entropy", "x")}, "entropy_weight"),
+        ({}, {"flags": ("--actor.dual_clip", "3")}, "dual_clip"),
+        ({}, {"flags": ("--actor.adam.weight_decay=0.1",)}, "weight_decay"),
+        ({}, {"flags": ("--actor.adam.betas", "0.9", "0.95")}, "betas"),
+        ({}, {"flags": ("--actor.lr_warmup_ratio", "0.1")}, "warmup_share"),
         ({}, {"flags": ("--algo.advantage.estimator=rloo",)}, "credit"),
         ({}, {"flags": ("--reward.overlong_buffer_len", "9")}, "episodes alone"),
         ({}, {"flags": ("--ds.lora.rank", "8")}, "adapters"),

@@ -1,5 +1,7 @@
 """Log-probs and likelihood behind an output head, chunk by chunk, against full logits."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -34,6 +36,36 @@ def test_log_probs_and_their_gradients_are_those_of_full_logits(bias, chunk):
     wanted = gradients(head, states, (expected * upstream).sum())
     for one, other in zip(gradients(head, states, (found * upstream).sum()), wanted, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("chunk", [1, 10, None])
+def test_entropies_have_the_gradient_of_full_logits_where_it_is_asked_for(bias, chunk):
+    head, states, targets, upstream = made(bias)
+    other = torch.linspace(-1, 2, len(targets))
+    full = head(states).log_softmax(-1)
+    picked, entropies = full.gather(-1, targets[:, None])[:, 0], -(full.exp() * full).sum(-1)
+    wanted = gradients(head, states, (picked * upstream + entropies * other).sum())
+    found = head_log_probs(head, states, targets, chunk, entropies_too=True)
+    torch.testing.assert_close(found[1], entropies)
+    made_so = gradients(head, states, (found[0] * upstream + found[1] * other).sum())
+    for one, right in zip(made_so, wanted, strict=True):
+        torch.testing.assert_close(one, right, atol=1e-5, rtol=1e-4)
+
+
+def test_the_gradient_of_entropies_by_hand_and_in_mixed_precision():
+    # of two ids with p = 1/4 and 3/4: dH/dz₁ = −p₁ (log p₁ + H) = p₁ p₂ log(p₂ / p₁)
+    head = nn.Linear(1, 2, bias=False)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[0.0], [1.0]]))
+    states = torch.tensor([[3.0]]).log().requires_grad_()
+    for precision, tolerance in ((None, 1e-6), (torch.bfloat16, 0.02)):
+        with torch.autocast("cpu", precision or torch.bfloat16, enabled=precision is not None):
+            _, entropies = head_log_probs(head, states, torch.tensor([0]), entropies_too=True)
+        assert entropies.item() == pytest.approx(math.log(4) - 0.75 * math.log(3), abs=tolerance)
+        (found,) = torch.autograd.grad(entropies.sum(), states)
+        # the state moves the second logit alone, whose gradient is minus the first's
+        assert found.item() == pytest.approx(-3 / 16 * math.log(3), abs=tolerance)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -60,6 +60,9 @@ def config(game) -> RLConfig:
         tasks_per_step=2,
         group_size=4,
         learning_rate=1e-2,
+        schedule="cosine",
+        warmup_share=0.4,
+        weight_decay=0.01,
         sampling=Sampling(24, stop_ids=game.template.stop_ids),
         rollout=RolloutSettings(seed=1),
     )
@@ -133,13 +136,28 @@ def test_ctrl_c_finishes_the_step_saves_and_leaves(tiny_game, whole, tmp_path):
     assert torch.equal(found, whole)
 
 
-def test_a_run_that_is_over_has_nothing_left_and_can_be_made_longer(tiny_game, whole, tmp_path):
+def test_a_run_that_is_over_has_nothing_left(tiny_game, whole, tmp_path):
     found, _ = play(tiny_game, tmp_path)
     assert torch.equal(found, whole)
     again, steps = play(tiny_game, tmp_path)
     assert steps == []
     assert torch.equal(again, whole)
-    assert play(tiny_game, tmp_path, steps=4)[1] == [4]
+
+
+def test_a_run_can_be_made_longer_where_the_rate_does_not_follow_its_steps(tiny_game, tmp_path):
+    constant = {"schedule": "constant", "warmup_share": None}
+    play(tiny_game, tmp_path / "constant", steps=1, **constant)
+    assert play(tiny_game, tmp_path / "constant", steps=2, **constant)[1] == [2]
+    play(tiny_game, tmp_path / "cosine", steps=1)
+    with pytest.raises(SettingError, match="steps: 1 there, 2 here"):
+        play(tiny_game, tmp_path / "cosine", steps=2)
+
+
+def test_the_steps_rates_are_the_schedules(tiny_game, tmp_path):
+    rates = []
+    play(tiny_game, None, on_step=lambda step: rates.append(step.metrics["learning_rate"]))
+    # a warm-up of int(0.4 · 3) = 1 step, then two and one steps left of three
+    assert rates == pytest.approx([1e-2, 0.75e-2, 0.25e-2])
 
 
 def test_the_state_of_another_run_is_refused(tiny_game, tmp_path):

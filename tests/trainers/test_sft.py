@@ -1,7 +1,5 @@
 """Behaviour cloning learns the agent's tokens and nothing else."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ import torch
 from drv_env import SettingError
 from replay.sft_rows import transcribe
 from trainers.rows import Row, pad_rows
-from trainers.sft import SFTConfig, mean_nll, schedule, train_sft
+from trainers.sft import SFTConfig, mean_nll, train_sft
 from trainers.warmup import CopyConfig, warm_up_copying
 
 
@@ -71,22 +69,6 @@ def test_rows_that_teach_nothing_are_refused():
         )
     with pytest.raises(SettingError, match="no rows"):
         train_sft(None, [], SFTConfig())
-
-
-def test_the_schedule_rises_and_falls():
-    factors = [schedule(step, 10, 3) for step in range(1, 11)]
-    assert factors[:3] == pytest.approx([1 / 3, 2 / 3, 1.0])
-    assert all(a > b for a, b in itertools.pairwise(factors[2:]))
-    assert factors[-1] > 0
-
-
-def test_schedules_have_their_shapes():
-    cosine = [schedule(step, 10, 2, "cosine") for step in range(1, 11)]
-    assert cosine[:2] == [0.5, 1.0]
-    assert all(a > b > 0 for a, b in itertools.pairwise(cosine[1:]))
-    assert cosine[-1] < schedule(10, 10, 2)
-    assert [schedule(step, 4, 2, "constant") for step in range(1, 5)] == [0.5, 1, 1, 1]
-    assert schedule(1, 10, 0) == schedule(1, 10, 0, "cosine") == 1.0
 
 
 def gradient_of(game, rows, **settings):
@@ -158,10 +140,6 @@ def test_steps_can_be_bounded(tiny_game):
         {"epochs": 0},
         {"microbatch_tokens": 0},
         {"batch_tokens": 0},
-        {"warmup_steps": -1},
-        {"learning_rate": 0.0},
-        {"max_grad_norm": 0.0},
-        {"schedule": "square"},
         {"precision": "float16"},
         {"save_every": -1},
     ],

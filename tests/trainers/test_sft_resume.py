@@ -15,7 +15,15 @@ from tests.trainers.test_packed_attention import ragged
 from trainers.sft import SFTConfig, train_sft
 
 CONFIG = SFTConfig(
-    epochs=2, batch_size=4, microbatch_tokens=60, packed=True, warmup_steps=2, save_every=1
+    epochs=2,
+    batch_size=4,
+    microbatch_tokens=60,
+    packed=True,
+    schedule="cosine",
+    warmup_share=0.4,
+    betas=(0.9, 0.95),
+    weight_decay=0.01,
+    save_every=1,
 )
 LENGTHS = [20, 35, 9, 28, 17, 40, 12, 22, 31, 14]
 

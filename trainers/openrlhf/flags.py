@@ -14,6 +14,7 @@ from typing import Any
 from drv_env.episode import Rules
 from drv_env.errors import SettingError
 from trainers.openrlhf.run import TASKS, OpenRLHFRun, Reinforcement
+from trainers.optimiser_settings import OptimiserSettings
 
 Flags = dict[str, Any]
 """Values by name without dashes: True for a bare flag, a list for several values."""
@@ -57,7 +58,12 @@ _DECIDED = {
     "actor.eps_clip_low_high": "loss.clip_low and loss.clip_high",
     "actor.loss_agg_mode": "loss.aggregation",
     "actor.adam.lr": "learning_rate",
-    "actor.lr_scheduler": "learning_rate, which is constant",
+    "actor.adam.betas": "betas",
+    "actor.adam.weight_decay": "weight_decay",
+    "actor.lr_scheduler": "schedule",
+    "actor.lr_warmup_ratio": "warmup_steps or warmup_share",
+    "actor.min_lr_ratio": "schedule",
+    "actor.dual_clip": "loss.dual_clip",
     "actor.max_norm": "max_grad_norm",
     "actor.num_nodes": "cluster.nodes",
     "actor.num_gpus_per_node": "cluster.gpus",
@@ -116,6 +122,7 @@ def check(run: OpenRLHFRun) -> None:
     _check_game(rl)
     given = given_flags(cluster.flags)
     refuse_decided(given, _DECIDED, _REFUSED)
+    _refuse_bonus(given, rl.config.loss.entropy_weight)
     ranks = cluster.nodes * cluster.gpus
     ring = int(given.get("ds.ring_attn_size") or 1)
     tensor = int(given.get("ds.tensor_parallel_size") or 1)
@@ -179,6 +186,16 @@ def _check_config(rl: Reinforcement) -> None:
     _per_update(rl)
 
 
+def _refuse_bonus(given: Mapping[str, str], weight: float) -> None:
+    """Refuse a bonus by flag; a weight of 0 there only measures the entropy."""
+    for name, value in given.items():
+        if "actor.entropy_coef".startswith(name) and (weight > 0 or value not in ("0", "0.0")):
+            raise SettingError(
+                "--actor.entropy_coef is decided by loss.entropy_weight; set that instead (a 0, "
+                "which only measures the entropy, may be given where the weight is 0)"
+            )
+
+
 def _check_game(rl: Reinforcement) -> None:
     if rl.game.rules.get("max_context") is None:
         raise SettingError(
@@ -235,11 +252,7 @@ def _flags(run: OpenRLHFRun) -> Flags:
         "actor.loss_agg_mode": (
             "token-mean" if loss.aggregation == "token_mean" else "seq-mean-token-mean"
         ),
-        "actor.adam.lr": config.learning_rate,
-        "actor.adam.betas": [0.9, 0.999],
-        "actor.lr_scheduler": "constant",
-        "actor.lr_warmup_ratio": 0.0,
-        "actor.max_norm": config.max_grad_norm,
+        **optimiser_flags(config, config.steps, "actor."),
         "actor.gradient_checkpointing_enable": run.gradient_checkpointing,
         "actor.num_nodes": cluster.nodes,
         "actor.num_gpus_per_node": cluster.gpus,
@@ -257,6 +270,10 @@ def _flags(run: OpenRLHFRun) -> Flags:
     if loss.kl_weight > 0:
         flags |= {"algo.kl.use_loss": True, "algo.kl.estimator": loss.kl_estimator}
         flags["algo.kl.unbiased_gradient"] = loss.kl_by_ratio
+    if loss.dual_clip is not None:
+        flags["actor.dual_clip"] = loss.dual_clip
+    if loss.entropy_weight > 0:
+        flags["actor.entropy_coef"] = loss.entropy_weight
     if loss.importance_cap is not None:
         flags |= {
             "algo.advantage.is_correction_level": "token",
@@ -274,6 +291,26 @@ def _flags(run: OpenRLHFRun) -> Flags:
     if config.max_staleness:
         flags |= {"train.async_enable": True, "train.async_queue_size": config.max_staleness}
     return flags
+
+
+def optimiser_flags(settings: OptimiserSettings, steps: int, prefix: str = "") -> Flags:
+    """AdamW, its schedule and the clipping as flags of either command line.
+
+    Args:
+        settings: of the run.
+        steps: of the run, by which the warm-up becomes a share.
+        prefix: of the flags' names.
+    """
+    schedule = settings.schedule
+    flags: Flags = {
+        "adam.lr": settings.learning_rate,
+        "adam.betas": list(settings.betas),
+        "adam.weight_decay": settings.weight_decay,
+        "lr_scheduler": "constant_with_warmup" if schedule == "constant" else schedule,
+        "lr_warmup_ratio": min(1.0, settings.warmup(steps) / steps),
+        "max_norm": settings.max_grad_norm,
+    }
+    return {f"{prefix}{name}": value for name, value in flags.items()}
 
 
 # ---- a command line's flags ---------------------------------------------------------------------

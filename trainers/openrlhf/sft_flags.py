@@ -11,6 +11,7 @@ from replay.token_store import TokenStore
 from trainers.openrlhf.flags import (
     Flags,
     given_flags,
+    optimiser_flags,
     refuse_decided,
     refuse_precision,
     written,
@@ -30,9 +31,11 @@ _DECIDED = {
     "train.max_epochs": "epochs",
     "train.seed": "seed",
     "adam.lr": "learning_rate",
+    "adam.betas": "betas",
     "adam.weight_decay": "weight_decay",
     "lr_scheduler": "schedule",
-    "lr_warmup_ratio": "warmup_steps",
+    "lr_warmup_ratio": "warmup_steps or warmup_share",
+    "min_lr_ratio": "schedule",
     "max_norm": "max_grad_norm",
     "ds.zero_stage": "cluster.zero_stage",
     "ds.packing_samples": "packed",
@@ -60,7 +63,6 @@ def sft_arguments_of(run: OpenRLHFRun) -> list[str]:
     steps = len(drawn_documents(work)) // config.batch_size
     if not steps:
         raise SettingError(f"there are fewer documents than batch_size, {config.batch_size}")
-    schedule = config.schedule
     flags: Flags = {
         "model.model_name_or_path": run.model.resolve(),
         "ckpt.output_dir": run.final.resolve(),
@@ -74,12 +76,7 @@ def sft_arguments_of(run: OpenRLHFRun) -> list[str]:
         "train.micro_batch_size": 1,
         "train.max_epochs": 1,  # all epochs' draws are one
         "train.seed": config.seed,
-        "adam.lr": config.learning_rate,
-        "adam.betas": [0.9, 0.999],
-        "adam.weight_decay": config.weight_decay,
-        "lr_scheduler": "constant_with_warmup" if schedule == "constant" else schedule,
-        "lr_warmup_ratio": min(1.0, config.warmup_steps / steps),
-        "max_norm": config.max_grad_norm,
+        **optimiser_flags(config, steps),
         "ds.zero_stage": run.cluster.zero_stage,
         "ds.packing_samples": config.packed,
         "model.gradient_checkpointing_enable": run.gradient_checkpointing,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from drv_env.errors import SettingError
 from trainers.checkpoint import load_model, save_tuned
 from trainers.commands.agent_setup import template_source
 from trainers.model_setup import merged, prepare_model
+from trainers.optimiser_settings import OptimiserSettings
 from trainers.run_folder import (
     RunFolder,
     plain_values,
@@ -107,8 +108,16 @@ def refuse_other_run(run: Run, trainer: str) -> None:
         raise SettingError(f"{run.out} is the folder of {what}; name another with out")
     if not steps_done(run):
         return
-    before, now = _compared(there), _compared(resolved(run, trainer))
+    free = _free(run)
+    before, now = _compared(there, free), _compared(resolved(run, trainer), free)
     refuse_other(run.out / STATE, "settings", before, now)
+
+
+def _free(run: Run) -> list[str]:
+    """What may differ; not the steps where the learning rate follows from how many there are."""
+    loop = getattr(run, "rl", None)
+    follows = isinstance(loop, OptimiserSettings) and loop.follows_steps
+    return [name for name in _MAY_CHANGE if not (follows and name == "rl.steps")]
 
 
 def resolved(run: Run, trainer: str) -> dict[str, Any]:
@@ -117,7 +126,7 @@ def resolved(run: Run, trainer: str) -> dict[str, Any]:
     return {"trainer": trainer, **values}
 
 
-def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
+def _compared(config: Mapping[str, Any], may_change: Sequence[str]) -> dict[str, Any]:
     """Settings by dotted name, without those that may change."""
     flat = _flat(config)
     if "model.folder" in flat:
@@ -125,7 +134,7 @@ def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in flat.items()
-        if not any(name == free or name.startswith(f"{free}.") for free in _MAY_CHANGE)
+        if not any(name == free or name.startswith(f"{free}.") for free in may_change)
     }
 
 

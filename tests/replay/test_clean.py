@@ -140,6 +140,46 @@ def test_repeats_go_whatever_their_order_and_spaces():
     assert clean(made, repeats="keep").turns == 5
 
 
+@pytest.mark.parametrize(
+    ("call", "written"),
+    [
+        (raw.call("search", query=["", " a ", "b"]), {"query": ["", " a ", "b"]}),
+        (raw.call("search", query=" "), None),
+        (raw.call("search", query=["", " \t"]), None),
+        (raw.call("search", query=[], queries=["b"]), {"query": ["b"]}),
+        (raw.call("search", query=["a", 1]), None),
+        (raw.call("visit", url=["https://b", "https://a"], goal="g"), "as it is"),
+        (raw.call("visit", url=[" ", ""], goal="g"), None),
+        (raw.call("visit", url=["https://a"], goal=[]), None),
+        (
+            raw.call("visit", url=["https://a"], goal=["g", "h"]),
+            {"url": ["https://a"], "goal": "g"},
+        ),
+        (raw.call("visit", url=["https://a"], goal=""), "as it is"),
+        (raw.call("visit", url=["https://a"], goal=7), None),
+    ],
+)
+def test_blanks_stay_among_others_and_order_is_kept(call, written):
+    turns = contents(clean(raw.row(raw.search("first"), call)))[1:-1:2]
+    if written is None:
+        assert turns == [raw.search("first")]
+        return
+    body = turns[1].split("<tool_call>")[1].split("</tool_call>")[0]
+    if written == "as it is":
+        assert turns[1] == call
+    else:
+        assert json.loads(body)["arguments"] == written
+
+
+def test_visits_of_the_same_pages_in_another_order_are_repeats():
+    both = raw.call("visit", url=["https://b", "https://a"], goal="g")
+    again = raw.call("visit", url=["https://a", "https://b"], goal="other")
+    other = raw.call("visit", url=["https://a"], goal="g")
+    cleaned = clean(raw.row(both, again, other))
+    assert cleaned.repeated == {"visit": 1}
+    assert contents(cleaned)[1:-1:2] == [both, other]
+
+
 # ---- where the release does harm ------------------------------------------------------
 
 

@@ -182,6 +182,19 @@ def test_an_epoch_is_the_same_every_time_and_unlike_the_next(tmp_path, template)
     assert plans[0] == plans[1] != plans[2]
 
 
+def test_every_epoch_has_an_order_of_its_own(tmp_path, template):
+    assert draw(np.ones(20), 3, 0).tolist() != draw(np.ones(20), 3, 1).tolist()
+    write_documents(some(9), tmp_path, template, SMALL)
+    store = TokenStore(tmp_path)
+    longest = int(store.lengths.max())
+    plans = [PackedRows.of(store, longest, epoch=epoch).plan for epoch in range(2)]
+    assert sorted(item for row in plans[0] for item in row) == list(range(9))
+    # the rows' order, and not only which of several equal documents stands where
+    lengths = [[store.lengths[list(row)].sum() for row in plan] for plan in plans]
+    assert sorted(lengths[0]) == sorted(lengths[1])
+    assert lengths[0] != lengths[1]
+
+
 def test_weights_drive_sampling():
     counts = np.zeros(4)
     for epoch in range(400):

@@ -88,6 +88,20 @@ def test_transcripts_come_back_to_the_id(tmp_path, bpe):
     assert again.transcript.weight_versions == [7, 7]
 
 
+@pytest.mark.parametrize("reencoded", [False, True])
+def test_what_was_encoded_again_from_text_stays_marked(tmp_path, bpe, reencoded):
+    template = ChatTemplate(bpe, QWEN3_THINKING)
+    trajectory = play(ANSWER)
+    own = Transcript(template, reencoded=reencoded)
+    own.prompt(trajectory.opening)
+    own.completion(template.encode_turn(ANSWER))
+    assert Transcript.from_record(own.to_record()).reencoded is reencoded
+    trajectory = Trajectory(**{**_fields(trajectory), "transcript": own})
+    write_trajectories(tmp_path / "t.parquet", [trajectory])
+    (again,) = read_trajectories(tmp_path / "t.parquet")
+    assert again.transcript.reencoded is reencoded
+
+
 def test_lone_surrogates_are_replaced_not_fatal(tmp_path):
     trajectory = play("<think>a\ud800b</think><answer>\udfff</answer>")
     write_trajectories(tmp_path / "t.parquet", [trajectory])

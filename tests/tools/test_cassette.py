@@ -12,6 +12,7 @@ from drv_env.cassette import CassetteError, CassetteStore, Recorded
 from drv_env.errors import SettingError, ToolError
 from drv_env.play import run_call
 from drv_env.protocol import Search, ToolCall, Visit
+from drv_env.secrets import Secret
 from drv_env.tasks import Task
 from drv_env.testing import FakeTools, ManualClock, failing
 from drv_env.tools import Call, Status, ToolResult, Tools, ToolSchema, still_clock
@@ -367,3 +368,46 @@ def test_an_episode_replays_byte_for_byte_without_its_tools(path):
 def _turn(name: str, arguments: dict[str, object]) -> str:
     call = json.dumps({"name": name, "arguments": arguments})
     return f"<think>Go on.</think><tool_call>{call}</tool_call>"
+
+
+def test_keys_that_a_tool_gives_back_are_not_recorded(path):
+    key = Secret("key-that-comes-back").reveal()
+    found = ToolResult(f"page with {key}", data=[{"snippet": f"and {key}", "n": 1}])
+    ask(CassetteTools(FakeTools({"search": [found]}), path), SEARCH)
+    with CassetteStore(path, read_only=True) as store:
+        (entry,) = store.entries()
+    assert entry.value.text == "page with ***"
+    assert entry.value.data == [{"snippet": "and ***", "n": 1}]
+
+
+def test_a_call_that_everybody_gave_up_is_not_joined_but_made_anew(path):
+    async def play() -> None:
+        inner = Held({"search": ["found"]})
+        tools = CassetteTools(inner, path)
+        given_up = asyncio.create_task(tools.call(SEARCH))
+        await inner.entered.wait()
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        inner.go.set()
+        assert (await tools.call(SEARCH)).text == "found"
+        await tools.close()
+
+    asyncio.run(play())
+
+
+def test_the_last_of_several_to_give_up_ends_the_call(path):
+    async def play() -> None:
+        inner = Held({"search": ["found"]})
+        tools = CassetteTools(inner, path)
+        first, second = (asyncio.create_task(tools.call(SEARCH)) for _ in range(2))
+        await inner.entered.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        inner.go.set()
+        assert (await second).text == "found"
+        assert len(inner.calls) == 1
+        await tools.close()
+
+    asyncio.run(play())

@@ -130,6 +130,32 @@ def test_the_engine_finds_the_same_gains(model, template, played):
     assert_same(gains_of(found.trajectories), gains_of(asked))
 
 
+@pytest.mark.parametrize("tools", [("visit",), ("search",), ("search", "visit")])
+def test_gains_of_probabilities_behind_the_tools_that_are_named(model, template, played, tools):
+    expected: list[float | None] = []
+    for item in played:
+        own: dict[int, float] = {}
+        before = None
+        for turn in (0, *item.scored_turns(tools)):
+            ids = item.transcript.ids[: item.transcript.history_end(turn)]
+            value = math.exp(value_by_hand(model, template, ids, item.task.answers[0]))
+            if before is not None:
+                own[turn] = value - before
+            before = value
+        expected += [own.get(turn) for turn in range(1, len(item.turns) + 1)]
+        called = {turn for turn, each in enumerate(item.turns, 1) if each.action in tools}
+        assert own.keys() == called - {len(item.turns)}
+    settings = GainSettings(tools=tools, kind="prob_diff")
+    assert_same(
+        gains_of(score_with_model(played, model, template, settings).trajectories), expected
+    )
+    engine = TransformersEngine(model, slots=8, max_context=512)
+    try:
+        assert_same(gains_of(with_gains(played, engine, template, settings)), expected)
+    finally:
+        background.run(engine.close())
+
+
 def test_log_probs_are_those_of_the_update_turn_by_turn(model, template, played):
     found = score_with_model(played, model, template)
     for item, log_probs in zip(played, found.log_probs, strict=True):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from agents.engines.base import Sampling
 from drv_env import SettingError
 from replay.sft_rows import transcribe
 from replay.transcript import Transcript
@@ -15,7 +16,9 @@ from trainers.log_probs import token_log_probs
 from trainers.loss_settings import LossSettings
 from trainers.losses import policy_loss, token_weights
 from trainers.other_log_probs import frozen_copy, sampled_log_probs
+from trainers.rl_config import RLConfig
 from trainers.rows import Row, by_tokens, pad_rows
+from trainers.update import update_policy
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +151,41 @@ def test_rollouts_that_cannot_be_learnt_from_are_refused(tiny_game, played, per_
     encoded = Transcript.from_record({**played[0].transcript.to_record(), "reencoded": True})
     with pytest.raises(SettingError, match="encoded again"):
         LearntRollout.of(dataclasses.replace(played[0], transcript=encoded), per_turn[0])
+
+
+@pytest.mark.parametrize("most", [1, 300, 100_000])
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_metrics_of_an_update_are_means_over_the_tokens_of_its_minibatches(
+    played, per_turn, model, most, minibatches
+):
+    """However the rollouts, long and short ones, are cut into passes."""
+    settings = LossSettings(clip_low=0.02, clip_high=0.02)
+    batch = learnt_rollouts(played, per_turn, model, None, settings, 256)
+    assert len({item.tokens for item in batch}) > 2
+    config = RLConfig(
+        sampling=Sampling(8), loss=settings, minibatches=minibatches, microbatch_tokens=most
+    )
+    still = torch.optim.SGD(model.parameters(), lr=0.0)
+    found = update_policy(copy.deepcopy(model), still, batch, config, np.random.default_rng(3))
+
+    expected: dict[str, list[float]] = {"loss": [], "kl": [], "clip_share": [], "entropy": []}
+    order = np.random.default_rng(3).permutation(len(batch))
+    for part in np.array_split(order, minibatches):
+        log_probs, entropies, advantages, weights = [], [], [], []
+        for index in part:
+            item = batch[index]
+            own, entropy = token_log_probs(model, *pad_rows([item.row]))
+            log_probs.append(own.detach().double() - torch.from_numpy(item.sampled).double())
+            entropies.append(entropy.double())
+            advantages.append(torch.from_numpy(item.advantages).double())
+            weights.append(torch.full((item.tokens,), 1 / (len(part) * item.tokens)).double())
+        difference, advantage = torch.cat(log_probs), torch.cat(advantages)
+        ratio = difference.exp()
+        surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.98, 1.02) * advantage)
+        expected["loss"].append(float(-(torch.cat(weights) * surrogate).sum()))
+        expected["kl"].append(float((ratio - 1 - difference).mean()))
+        expected["clip_share"].append(float(((ratio < 0.98) | (ratio > 1.02)).double().mean()))
+        expected["entropy"].append(float(torch.cat(entropies).mean()))
+    assert 0 < np.mean(expected["clip_share"]) < 1
+    for name, values in expected.items():
+        assert found[name] == pytest.approx(np.mean(values), rel=1e-4, abs=1e-6), name

@@ -9,8 +9,12 @@ The order of operations (DR-Venus, arXiv 2604.19859, and its release):
 (e) discounted returns; every agent token of a turn gets the turn's return.
 
 (a) and the copies of (b) are in :mod:`trainers.credit`, the rest is here, on flat arrays:
-one float64 a turn of the whole batch.  Penalties count among the gains.  A turn without a
-reward is in no statistic and adds nothing to a return.
+one float64 a turn of the whole batch.  Penalties count among the gains; under
+``penalty_alone`` (a) is left out, and λ is taken from the malformed turns behind (e).  A turn
+without a reward is in no statistic and adds nothing to a return.
+
+A tie up to rounding is a tie: in (c) a value that differs from its baseline by rounding alone
+(:func:`rounding`) gets exactly 0, so that no scale can make a signal of it.
 
 This module knows numbers and records only: no tensors.
 """
@@ -36,6 +40,7 @@ __all__ = [
     "Credit",
     "advantages_of",
     "ig_scale",
+    "rounding",
     "token_advantages",
     "turn_advantages",
     "turn_values",
@@ -47,8 +52,8 @@ Whole = NDArray[np.int64]
 
 _VARIANCE_FLOOR = 1e-8
 _EPSILON = 1e-6
-_NOTHING = 1e-12
-"""An advantage no larger than this is none."""
+_ROUNDING = 1e-12
+"""Of the size of the numbers, and at least of 1; see :func:`rounding`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,11 @@ class Advantages:
 
     @classmethod
     def of(
-        cls, per_turn: Sequence[Floats], groups: Sequence[Hashable], ig_scale: float = 1.0
+        cls,
+        per_turn: Sequence[Floats],
+        groups: Sequence[Hashable],
+        ig_scale: float = 1.0,
+        tie: float | None = None,
     ) -> Advantages:
         """From the numbers alone: which rollouts and groups have no signal is seen in them.
 
@@ -78,14 +87,34 @@ class Advantages:
             per_turn: one float64 array a rollout, one value a turn.
             groups: the group of each rollout.
             ig_scale: s of step (d), where there is one.
+            tie: an advantage no larger than this is none.  None is the :func:`rounding` of the
+                advantages themselves; where they are differences of larger numbers, give the
+                rounding of those.
 
         Raises:
             ValueError: when there is not one group a rollout.
         """
-        heard = [bool((np.abs(values) > _NOTHING).any()) for values in per_turn]
+        if tie is None:
+            tie = max(map(rounding, per_turn), default=_ROUNDING)
+        heard = [bool((np.abs(values) > tie).any()) for values in per_turn]
         loud = {name for name, own in zip(groups, heard, strict=True) if own}
         silent_groups = tuple(name for name in dict.fromkeys(groups) if name not in loud)
         return cls(list(per_turn), ig_scale, silent_groups, ~np.array(heard, bool))
+
+
+def rounding(values: Floats) -> float:
+    """How far apart numbers of this size may be and still be equal: 1e-12 of the largest, or of 1.
+
+    Sums, means and differences of float64 numbers are wrong by some 1e-16 of the largest number
+    that went into them, so that thousands of operations stay below.  The gain of a turn is a
+    difference of mean log-probs, numbers of the size of 1 to 100, whose rounding remains where
+    the gain itself is 0: hence at least 1e-12.  Differences of 1e-9 in log-probs are seen.
+
+    Example:
+        >>> abs(0.1 + 0.2 - 0.3) <= rounding(np.array([0.3])), rounding(np.array([-2e6, 1.0]))
+        (True, 2e-06)
+    """
+    return _ROUNDING * float(np.max(np.abs(values), initial=1.0))
 
 
 def advantages_of(
@@ -130,8 +159,9 @@ def turn_advantages(
             (:func:`trainers.credit.turn_values`); the last entry is the outcome and always
             a number.
         groups: the group of each rollout; statistics are within a group.
-        credit: the settings.
-        penalised: which values are penalties; needed for ``credit.penalty_alone``.
+        credit: the settings, of one step (:meth:`trainers.credit.Credit.at`).
+        penalised: the turns with a penalty (:func:`trainers.credit.penalised_turns`); needed
+            for ``credit.penalty_alone``, whose penalties are not among the values.
 
     Returns:
         See :class:`Advantages`.
@@ -140,21 +170,18 @@ def turn_advantages(
         ValueError: when a last value is None, a value is not finite, or lengths differ.
     """
     batch = _Batch.of(values, groups)
-    apart = np.zeros(len(batch.value), bool)
-    if credit.penalty_alone:
-        if penalised is None:
-            raise ValueError("penalty_alone needs to know which values are penalties")
-        apart[:] = np.fromiter(chain.from_iterable(penalised), bool)
     normal_gains, outcomes = _normalised(batch, credit)
     scale = 1.0
     if credit.normalisation == "scaled_separate":
         scale = ig_scale(normal_gains, outcomes, credit)
     reward = np.zeros(len(batch.value))
     reward[batch.gain] = normal_gains * scale * credit.ig_weight
-    reward[batch.last] = outcomes
-    flat = _returns(batch, reward, apart, credit)
+    reward[batch.last] = outcomes * credit.outcome_weight
+    flat = _returns(batch, reward, credit)
+    if credit.penalty_alone:
+        flat = flat - (credit.format_penalty or 0.0) * _flags(penalised, batch)
     per_turn = np.split(flat, batch.last[:-1] + 1) if len(values) else []
-    return Advantages.of(per_turn, groups, scale)
+    return Advantages.of(per_turn, groups, scale, tie=0.0)
 
 
 def ig_scale(gains: Floats, outcomes: Floats, credit: Credit) -> float:
@@ -253,6 +280,16 @@ class _Batch:
         )
 
 
+def _flags(penalised: Sequence[Sequence[bool]] | None, batch: _Batch) -> Flags:
+    """The penalised turns, flat."""
+    if penalised is None:
+        raise ValueError("penalty_alone needs to know which turns have a penalty")
+    lengths = np.bincount(batch.rollout, minlength=len(batch.last)).tolist()
+    if [len(flags) for flags in penalised] != lengths:
+        raise ValueError("penalties need one flag a turn")
+    return np.fromiter(chain.from_iterable(penalised), bool, len(batch.value))
+
+
 # ---- (c) normalisation -------------------------------------------------------------------------
 
 
@@ -260,7 +297,8 @@ def _normalised(batch: _Batch, credit: Credit) -> tuple[Floats, Floats]:
     """(r − baseline) / deviation of all gains, and of all outcomes, within their groups.
 
     Gains and outcomes are pools of their own, but for ``joint``.  A deviation is
-    sqrt(population variance + 1e-8) + 1e-6, as released; without ``std_norm`` it is 1.
+    sqrt(population variance + 1e-8) + 1e-6, as released; without ``std_norm`` it is 1, but for
+    the gains of ``raw_ig`` (released behaviour).
     """
     gains, outcomes = batch.value[batch.gain], batch.value[batch.last]
     values = np.concatenate([gains, outcomes])
@@ -269,29 +307,33 @@ def _normalised(batch: _Batch, credit: Credit) -> tuple[Floats, Floats]:
     pool = batch.group[rollout] if len(values) else np.zeros(0, np.int64)
     if credit.normalisation != "joint":
         pool = 2 * pool + is_gain
-    mean, deviation = _statistics(values, pool, credit.std_norm)
-    baseline = mean[pool]
+    mean, deviation, tie = (found[pool] for found in _statistics(values, pool))
+    baseline = mean
     if credit.baseline == "leave_one_out":
-        baseline = _leave_one_out(values, pool, rollout, baseline)
+        baseline = _leave_one_out(values, pool, rollout, mean)
+    divided = np.full(len(values), credit.std_norm)
     if credit.normalisation == "raw_ig":
         baseline = np.where(is_gain, 0.0, baseline)
-    normal = (values - baseline) / deviation[pool]
+        divided |= is_gain
+    difference = values - baseline
+    difference[np.abs(difference) <= tie] = 0.0
+    normal = difference / np.where(divided, deviation, 1.0)
     return normal[: len(gains)], normal[len(gains) :]
 
 
-def _statistics(values: Floats, pool: Whole, std_norm: bool) -> tuple[Floats, Floats]:
-    """Mean of each pool, and what to divide by; a pool of one value has a variance of 1."""
+def _statistics(values: Floats, pool: Whole) -> tuple[Floats, Floats, Floats]:
+    """Mean of each pool, its deviation, and its rounding; one value alone has a variance of 1."""
     pools = int(pool.max(initial=-1)) + 1
-    mean, deviation = np.zeros(pools), np.ones(pools)
+    mean, deviation, tie = np.zeros(pools), np.ones(pools), np.zeros(pools)
     order = np.argsort(pool, kind="stable")
     stops = np.cumsum(np.bincount(pool, minlength=pools))
     for index, members in enumerate(np.split(values[order], stops[:-1])):
         if members.size:
             mean[index] = members.mean()
-        if members.size and std_norm:
             spread = 1.0 if members.size == 1 else np.sqrt(members.var() + _VARIANCE_FLOOR)
             deviation[index] = spread + _EPSILON
-    return mean, deviation
+            tie[index] = rounding(members)
+    return mean, deviation, tie
 
 
 def _leave_one_out(values: Floats, pool: Whole, rollout: Whole, mean: Floats) -> Floats:
@@ -311,7 +353,7 @@ def _leave_one_out(values: Floats, pool: Whole, rollout: Whole, mean: Floats) ->
 # ---- (e) returns -------------------------------------------------------------------------------
 
 
-def _returns(batch: _Batch, reward: Floats, apart: Flags, credit: Credit) -> Floats:
+def _returns(batch: _Batch, reward: Floats, credit: Credit) -> Floats:
     """Discounted returns of all turns.
 
     Under ``turn`` R_t = Σ_{k≥t} γ^(k−t) r_k (DR-Venus, arXiv 2604.19859, the discounted
@@ -319,44 +361,34 @@ def _returns(batch: _Batch, reward: Floats, apart: Flags, credit: Credit) -> Flo
     the return of the next rewarded one (released behaviour).  Both are one recursion,
     R_t = r_t + d_t R_{t+1}, with d_t = 1 where t is no step of the sum.  ``raw_ig`` has
     d_t = 0, and the outcome in every r_t.
-
-    A reward set apart is its own turn's alone: R_t = r_t + γ R_{t+1} there, and the turns
-    before go on from R_{t+1} as if it were not.
     """
     shape = (int(batch.turn.max(initial=-1)) + 1, len(batch.last))
     place = (batch.turn, batch.rollout)
     step = np.ones(len(reward), bool) if credit.assignment == "turn" else batch.known
     if credit.normalisation == "raw_ig":
         discount = np.zeros(shape[1])
-        outcome = np.where(apart[batch.last], 0.0, reward[batch.last])[batch.rollout]
+        outcome = reward[batch.last][batch.rollout]
         outcome[batch.last] = 0.0
         reward = np.where(step, reward + outcome, 0.0)
     else:
-        discount = _discounts(batch, step & ~apart, credit)
+        discount = _discounts(batch, step, credit)
     rewards = np.zeros(shape)
     rewards[place] = reward
-    onward = np.ones(shape)  # d_t, and how much of R_{t+1} passes a reward that is set apart
+    onward = np.ones(shape)  # d_t
     onward[place] = np.where(step, discount[batch.rollout], 1.0)
-    passing = onward.copy()
-    if credit.assignment == "segment":
-        passing[place] = np.where(apart, 1.0, passing[place])
-    alone = np.zeros(shape, bool)
-    alone[place] = apart
 
     found = np.empty(shape)
     following = np.zeros(shape[1])
     for turn in range(shape[0] - 1, -1, -1):
-        found[turn] = rewards[turn] + onward[turn] * following
-        following = np.where(alone[turn], passing[turn] * following, found[turn])
+        following = found[turn] = rewards[turn] + onward[turn] * following
     returns: Floats = found[place]
     return returns
 
 
 def _discounts(batch: _Batch, step: Flags, credit: Credit) -> Floats:
     """γ of each rollout; adaptive, w^(1/n) with n steps of its sum (released behaviour)."""
-    discount = np.full(len(batch.last), credit.gamma)
-    if credit.adaptive_gamma_min_weight > 0:
-        steps = np.bincount(batch.rollout[step], minlength=len(discount))
-        adaptive = credit.adaptive_gamma_min_weight ** (1 / np.maximum(steps, 1))
-        discount = np.where(steps > 1, adaptive, discount)
-    return discount
+    if not credit.adaptive_gamma_min_weight:
+        return np.full(len(batch.last), credit.gamma)
+    steps = np.bincount(batch.rollout[step], minlength=len(batch.last))
+    adaptive: Floats = credit.adaptive_gamma_min_weight ** (1 / steps)
+    return adaptive  # of one step too, where nothing is discounted

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from drv_env.errors import SettingError
@@ -35,18 +35,26 @@ class Credit:
             ``turn``.
         normalisation: ``joint`` (one mean and deviation for gains and outcomes),
             ``separate``, ``scaled_separate`` (separate, then gains times the IG scale) or
-            ``raw_ig`` (gains over their deviation, the rollout's outcome added to each, no
-            discount).
+            ``raw_ig`` (gains over their deviation and not centred, the rollout's outcome added
+            to each, no discount).
         baseline: what is subtracted: the group's ``mean`` (GRPO, arXiv 2402.03300), or the
             mean of the group's other rollouts, ``leave_one_out`` (RLOO, arXiv 2402.14740).
         std_norm: divide by the deviation; False only centres (Dr. GRPO, arXiv 2503.20783).
+            The gains of ``raw_ig`` are divided all the same (released behaviour).
         gamma: discount, in (0, 1]; 0.95 as published.
-        ig_weight: multiplies normalised gains.
-        adaptive_gamma_min_weight: w > 0 discounts an episode that is discounted n > 1 times
-            with w^(1/n) instead of gamma (released behaviour); 0 is off.
+        ig_weight: multiplies normalised gains, behind the IG scale.
+        outcome_weight: multiplies normalised outcomes.
+        ig_weight_final: where ``ig_weight`` moves to, in a straight line over the steps of the
+            run (:meth:`at`); None is nowhere.
+        outcome_weight_final: the same for ``outcome_weight``.
+        adaptive_gamma_min_weight: w > 0 discounts an episode whose return is a sum of n
+            rewards with w^(1/n) instead of gamma (released behaviour); 0 is off.
         format_penalty: λ ≥ 0, or None for no penalty; 1.0 as published.
-        penalty_alone: the penalty stays on the malformed turn: turns before it neither share
-            it nor have it in their return.  False lets them inherit it, as released.
+        penalty_alone: where the penalty stands.  False, as published: it replaces the malformed
+            turn's reward before normalisation, is a value among the gains, and earlier turns
+            inherit it.  Where no gain stands beside it in the group all its values are −λ and
+            normalise to nothing.  True: outside of all statistics.  Everything is computed as
+            without a penalty, and λ is then taken from the malformed turn's own advantage.
         scale_floor: η of the IG scale; 0.3 as published.
         scale_max: its upper bound; 10 as published.
 
@@ -62,6 +70,9 @@ class Credit:
     std_norm: bool = True
     gamma: float = 0.95
     ig_weight: float = 1.0
+    outcome_weight: float = 1.0
+    ig_weight_final: float | None = None
+    outcome_weight_final: float | None = None
     adaptive_gamma_min_weight: float = 0.0
     format_penalty: float | None = 1.0
     penalty_alone: bool = False
@@ -86,12 +97,53 @@ class Credit:
             raise SettingError(
                 f"adaptive_gamma_min_weight must be in [0, 1], got {self.adaptive_gamma_min_weight}"
             )
-        for name in ("ig_weight", "format_penalty", "scale_floor", "scale_max"):
+        for name in (
+            "ig_weight",
+            "outcome_weight",
+            "ig_weight_final",
+            "outcome_weight_final",
+            "format_penalty",
+            "scale_floor",
+            "scale_max",
+        ):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise SettingError(f"{name} must be a number of at least 0, got {value}")
         if self.penalty_alone and self.format_penalty is None:
             raise SettingError("penalty_alone needs a format_penalty")
+
+    @property
+    def moves(self) -> bool:
+        """Whether something changes over a run, and so depends on how long the run is."""
+        return self.ig_weight_final is not None or self.outcome_weight_final is not None
+
+    def at(self, step: int, steps: int) -> Credit:
+        """The settings of one step of a run, in which nothing moves any more.
+
+        Weights are first + (final − first) · step / steps: the first step is one part on the
+        way, the last has the final weight (the release's curriculum).
+
+        Args:
+            step: its number from 1.
+            steps: of the run.
+
+        Example:
+            >>> found = Credit(ig_weight=1.0, ig_weight_final=0.5).at(5, 10)
+            >>> found.ig_weight, found.outcome_weight, found.moves
+            (0.75, 1.0, False)
+        """
+        share = min(step / steps, 1.0)
+        return replace(
+            self,
+            ig_weight=_between(self.ig_weight, self.ig_weight_final, share),
+            outcome_weight=_between(self.outcome_weight, self.outcome_weight_final, share),
+            ig_weight_final=None,
+            outcome_weight_final=None,
+        )
+
+
+def _between(first: float, final: float | None, share: float) -> float:
+    return first if final is None else first + (final - first) * share
 
 
 IGPO = Credit()
@@ -116,7 +168,8 @@ def turn_values(
     Where the gains are assigned by ``turn`` they are copied first
     (:func:`shared_gains`).  Then a malformed turn's reward becomes −λ, whatever it was: a
     gain, a copied one, none, or the outcome (DR-Venus, arXiv 2604.19859, the format
-    penalty).  Both come before any statistics.
+    penalty).  Both come before any statistics.  Under ``credit.penalty_alone`` the penalty is
+    not among the values (:func:`penalised_turns` has it).
 
     Args:
         rewards: the records of one rollout that isn't broken, in order.
@@ -140,7 +193,7 @@ def turn_values(
             raise ValueError('gains assigned by "turn" need the tool that each turn called')
         values = shared_gains(values, tools, visits, credit.search_tools)
     values[-1] = rewards[-1].outcome
-    if credit.format_penalty is not None:
+    if credit.format_penalty is not None and not credit.penalty_alone:
         for index, reward in enumerate(rewards):
             if not reward.well_formed:
                 values[index] = -credit.format_penalty
@@ -148,7 +201,7 @@ def turn_values(
 
 
 def penalised_turns(rewards: Sequence[TurnReward], credit: Credit) -> list[bool]:
-    """Whether a turn's value is the penalty."""
+    """Whether a turn has the penalty, for each turn of a rollout."""
     return [credit.format_penalty is not None and not reward.well_formed for reward in rewards]
 
 

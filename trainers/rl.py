@@ -156,7 +156,7 @@ def train_rl(
                 phases.end("information_gain", transcript_tokens(trajectories))
 
             # ---- advantages: one a turn, broken episodes left out ---------------------
-            advantages = step_advantages(trajectories, groups, config, f"step {step}")
+            advantages = step_advantages(trajectories, groups, config, step)
 
             # ---- update: clipped surrogate on the agent's tokens ----------------------
             with computing(device, config.precision):

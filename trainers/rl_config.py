@@ -109,6 +109,12 @@ class RLConfig(OptimiserSettings):
             _check_sampling(self.sampling)
         check_way(self.rollouts, self.rollout, self.max_staleness)
 
+    @property
+    def follows_steps(self) -> bool:
+        """Whether what a step does depends on how many steps the run has: its rate, its weights."""
+        own: bool = super(RLConfig, self).follows_steps
+        return own or self.credit.moves
+
 
 def usual_sampling(rules: Rules, template: ChatTemplate) -> Sampling:
     """At temperature 1, with the tokens of a turn that the rules allow."""

@@ -108,69 +108,6 @@ def test_by_turn_an_adaptive_discount_counts_turns():
     np.testing.assert_allclose(found, [0.5 * 0.5, 0.5])
 
 
-def test_raw_gains_have_the_outcome_added_and_no_discount():
-    credit = Credit(normalisation="raw_ig", std_norm=False, gamma=0.5)
-    values = [[None, 3.0, None, 1.0], [1.0, 0.0]]
-    found = turn_advantages(values, [0, 0], credit).per_turn
-    np.testing.assert_allclose(found[0], [3.5, 3.5, 0.5, 0.5])
-    by_turn = Credit(normalisation="raw_ig", std_norm=False, assignment="turn")
-    # without a gain of its own a turn has the outcome alone
-    np.testing.assert_allclose(
-        turn_advantages(values, [0, 0], by_turn).per_turn[0], [0.5, 3.5, 0.5, 0.5]
-    )
-
-
-# ---- a penalty alone -------------------------------------------------------------------------
-
-MALFORMED = [
-    [reward(), reward(well_formed=False), reward(3.0), reward(outcome=1.0)],
-    [reward(1.0), reward(outcome=0.0)],
-]
-"""Gains −1, 3 and 1 about their mean 1; outcomes 1 and 0 about 0.5."""
-
-
-def test_by_default_the_turns_before_a_malformed_one_inherit_its_penalty():
-    found = advantages_of(MALFORMED, [0, 0], Credit(**PLAIN, gamma=0.5)).per_turn[0]
-    visit = 2.0 + 0.5 * 0.5
-    penalty = -2.0 + 0.5 * visit
-    np.testing.assert_allclose(found, [penalty, penalty, visit, 0.5])
-
-
-def test_a_penalty_alone_is_in_no_other_turns_return():
-    credit = Credit(**PLAIN, gamma=0.5, penalty_alone=True)
-    found = advantages_of(MALFORMED, [0, 0], credit).per_turn[0]
-    visit = 2.0 + 0.5 * 0.5
-    # the turn before shares the visit's return, as it would without the malformed one
-    np.testing.assert_allclose(found, [visit, -2.0 + 0.5 * visit, visit, 0.5])
-
-
-def test_by_turn_a_penalty_alone_leaves_its_turn_empty_for_those_before():
-    credit = Credit(**PLAIN, gamma=0.5, penalty_alone=True, assignment="turn")
-    tools = [["other", "search", "visit", None], ["visit", None]]
-    found = advantages_of(MALFORMED, [0, 0], credit, tools).per_turn[0]
-    visit = 2.0 + 0.5 * 0.5
-    np.testing.assert_allclose(found, [0.25 * visit, -2.0 + 0.5 * visit, visit, 0.5])
-
-
-def test_a_malformed_answer_alone_leaves_the_turns_before_it_without_an_outcome():
-    credit = Credit(information_gain=False, std_norm=False, gamma=0.5, penalty_alone=True)
-    rewards = [[reward(), reward(outcome=1.0, well_formed=False)], [reward(), reward(outcome=1.0)]]
-    found = advantages_of(rewards, [0, 0], credit).per_turn
-    np.testing.assert_allclose(found[0], [0.0, -1.0])
-    np.testing.assert_allclose(found[1], [1.0, 1.0])
-
-
-def test_a_raw_penalty_alone_is_added_to_no_other_turn():
-    credit = Credit(normalisation="raw_ig", std_norm=False, penalty_alone=True)
-    found = advantages_of(MALFORMED, [0, 0], credit).per_turn[0]
-    np.testing.assert_allclose(found, [3.5, -0.5, 3.5, 0.5])
-
-
-def test_a_penalty_alone_must_be_known():
-    with pytest.raises(ValueError, match="penalties"):
-        turn_advantages([[1.0]], [0], Credit(penalty_alone=True))
-
-
 # ---- GRPO and its kin -------------------------------------------------------------------------
 
 
@@ -217,6 +154,12 @@ def test_leave_one_out_of_nothing_else_is_nothing():
 def test_a_broken_rollout_has_no_advantages():
     with pytest.raises(ValueError, match="broken"):
         advantages_of([[reward(1.0), reward()]], [0], IGPO)
+
+
+@pytest.mark.parametrize("tools", [[], [["visit", None], ["visit", None]]])
+def test_tools_are_needed_for_each_rollout_where_they_are_given(tools):
+    with pytest.raises(ValueError, match="argument"):
+        advantages_of([[reward(1.0), reward(outcome=1.0)]], [0], IGPO, tools)
 
 
 def test_groups_without_signal_are_named():

@@ -112,6 +112,13 @@ def test_gains_by_turn_need_the_tools():
         {"format_penalty": -1.0},
         {"format_penalty": math.nan},
         {"ig_weight": math.inf},
+        {"ig_weight": -0.5},
+        {"outcome_weight": -1.0},
+        {"ig_weight_final": math.nan},
+        {"outcome_weight_final": -1.0},
+        {"scale_floor": -0.1},
+        {"scale_max": math.inf},
+        {"adaptive_gamma_min_weight": -0.1},
         {"adaptive_gamma_min_weight": 2.0},
         {"penalty_alone": True, "format_penalty": None},
     ],
@@ -119,3 +126,53 @@ def test_gains_by_turn_need_the_tools():
 def test_settings_that_cannot_work_are_refused(setting):
     with pytest.raises(SettingError, match=next(iter(setting))):
         Credit(**setting)
+
+
+def test_settings_at_the_edge_work():
+    Credit(gamma=1.0, adaptive_gamma_min_weight=1.0, ig_weight=0.0, format_penalty=0.0)
+    Credit(scale_floor=0.0, scale_max=0.0, penalty_alone=True)
+
+
+def test_the_presets_are_what_they_are_called():
+    assert (IGPO.information_gain, IGPO.assignment, IGPO.normalisation) == (
+        True,
+        "segment",
+        "scaled_separate",
+    )
+    assert (IGPO.gamma, IGPO.format_penalty, IGPO.penalty_alone) == (0.95, 1.0, False)
+    assert (IGPO.ig_weight, IGPO.outcome_weight, IGPO.moves) == (1.0, 1.0, False)
+    assert (IGPO.scale_floor, IGPO.scale_max, IGPO.adaptive_gamma_min_weight) == (0.3, 10.0, 0.0)
+    assert IGPO.search_tools == ("search",)
+    for credit in (GRPO, DR_GRPO, RLOO):
+        assert (credit.information_gain, credit.format_penalty) == (False, None)
+    assert [credit.std_norm for credit in (IGPO, GRPO, DR_GRPO, RLOO)] == [True, True, False, False]
+    assert [credit.baseline for credit in (IGPO, GRPO, DR_GRPO, RLOO)] == [
+        "mean",
+        "mean",
+        "mean",
+        "leave_one_out",
+    ]
+
+
+def test_weights_move_in_a_straight_line_over_the_run():
+    """The release's curriculum: outcomes from 0.5 to 1, gains from 1 to 0.5."""
+    credit = Credit(
+        ig_weight=1.0, ig_weight_final=0.5, outcome_weight=0.5, outcome_weight_final=1.0, gamma=0.8
+    )
+    assert credit.moves
+    found = [credit.at(step, 4) for step in (1, 2, 4, 5)]
+    assert [item.ig_weight for item in found] == [0.875, 0.75, 0.5, 0.5]
+    assert [item.outcome_weight for item in found] == [0.625, 0.75, 1.0, 1.0]
+    assert not any(item.moves for item in found)
+    assert found[0].gamma == 0.8
+
+
+def test_a_weight_may_move_alone_or_to_nothing():
+    gains = Credit(ig_weight=2.0, ig_weight_final=0.0)
+    assert gains.moves
+    assert (gains.at(3, 4).ig_weight, gains.at(4, 4).ig_weight) == (0.5, 0.0)
+    assert gains.at(3, 4).outcome_weight == 1.0
+    outcomes = Credit(outcome_weight_final=0.0)
+    assert outcomes.moves
+    assert (outcomes.at(1, 4).ig_weight, outcomes.at(1, 4).outcome_weight) == (1.0, 0.75)
+    assert IGPO.at(1, 4) == IGPO

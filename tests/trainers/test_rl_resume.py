@@ -15,6 +15,7 @@ from agents.engines.base import Sampling
 from agents.engines.transformers import TransformersEngine
 from agents.rollout import RolloutSettings
 from drv_env import SettingError, background
+from trainers.credit import Credit
 from trainers.rl import RLConfig, train_rl
 
 KILLED = """
@@ -151,6 +152,20 @@ def test_a_run_can_be_made_longer_where_the_rate_does_not_follow_its_steps(tiny_
     play(tiny_game, tmp_path / "cosine", steps=1)
     with pytest.raises(SettingError, match="steps: 1 there, 2 here"):
         play(tiny_game, tmp_path / "cosine", steps=2)
+
+
+def test_a_run_whose_weights_move_over_its_steps_keeps_their_number(tiny_game, tmp_path):
+    moving = {
+        "schedule": "constant",
+        "warmup_share": None,
+        "credit": Credit(ig_weight=1.0, ig_weight_final=0.0),
+    }
+    metrics = []
+    play(tiny_game, tmp_path, steps=2, on_step=lambda step: metrics.append(step.metrics), **moving)
+    assert [step["ig_weight"] for step in metrics] == [0.5, 0.0]
+    assert [step["outcome_weight"] for step in metrics] == [1.0, 1.0]
+    with pytest.raises(SettingError, match="steps: 2 there, 3 here"):
+        play(tiny_game, tmp_path, steps=3, **moving)
 
 
 def test_the_steps_rates_are_the_schedules(tiny_game, tmp_path):

@@ -15,16 +15,16 @@ from trainers.commands.progress import LINE_SECONDS
 
 _SHOWN = (
     ("success", "success {:.0%}"),
+    ("turns", "{:.1f} turns"),
     ("loss", "loss {:.3g}"),
     ("information_gain", "gain {:+.3f}"),
     ("held_out_loss", "held out {:.4f}"),
-    ("turns", "{:.1f} turns"),
     ("well_formed", "well formed {:.0%}"),
     ("silent_groups", "silent {:.0%}"),
     ("broken", "{:.0f} broken"),
     ("tokens_per_s", "{:,.0f} tokens/s"),
 )
-"""Figures that are shown, where a step has them."""
+"""Figures that are shown, where a step has them; in the bar the first three."""
 
 
 class TrainScreen:

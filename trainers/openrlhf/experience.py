@@ -62,7 +62,11 @@ def with_rank_gains(
 
 
 def learn(
-    trajectories: Sequence[Trajectory], groups: Sequence[int], config: RLConfig, version: int
+    trajectories: Sequence[Trajectory],
+    groups: Sequence[int],
+    config: RLConfig,
+    version: int,
+    step: int = 1,
 ) -> Learnt:
     """Advantages of a step's rollouts, and its metrics.
 
@@ -71,11 +75,12 @@ def learn(
         groups: the group of each.
         config: the settings.
         version: of the weights that are trained, in weight transfers.
+        step: its number from 1.
 
     Raises:
         DrvError: when every episode broke.
     """
-    advantages = step_advantages(trajectories, groups, config)
+    advantages = step_advantages(trajectories, groups, config, step)
     found: list[PerToken | None] = [None] * len(trajectories)
     for index, per_turn in zip(advantages.learnt, advantages.per_turn, strict=True):
         found[index] = _per_token(trajectories[index], per_turn)

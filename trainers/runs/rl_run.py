@@ -42,6 +42,7 @@ from trainers.runs.running import (
     resolved,
     steps_done,
 )
+from trainers.shortening import ShorteningWatch
 
 Say = Callable[[str], None]
 
@@ -203,6 +204,7 @@ class _Around:
         self.checkpoints = Checkpoints(folder, job.config, job.playing.described())
         self._job, self._work = job, work
         self._folder, self._screen = folder, screen
+        self._shortening = ShorteningWatch(job.config.rl.credit)
 
     def step(self, step: RLStep) -> None:
         """Keep what a step left: metrics, trajectories, perhaps evaluation and checkpoint."""
@@ -210,6 +212,9 @@ class _Around:
         self._keep(f"rl-{step.step:04d}", step.trajectories)
         self._folder.log("rl", step.step, step.metrics)
         self._screen.step(step.step, step.metrics)
+        warning = self._shortening.step(step.metrics)
+        if warning is not None:
+            self._screen.say(warning)
         every = config.evaluation.every
         if every and (step.step % every == 0 or step.step == config.rl.steps):
             self.evaluate(step.step)

@@ -114,7 +114,7 @@ def refuse_other_run(run: Run, trainer: str) -> None:
 
 
 def _free(run: Run) -> list[str]:
-    """What may differ; not the steps where the learning rate follows from how many there are."""
+    """What may differ; not the steps where what one does follows from how many there are."""
     loop = getattr(run, "rl", None)
     follows = isinstance(loop, OptimiserSettings) and loop.follows_steps
     return [name for name in _MAY_CHANGE if not (follows and name == "rl.steps")]

@@ -125,6 +125,7 @@ class EpisodeExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     Attributes:
         run: the run.
         version: weight transfers before the step's update.
+        step: its number from 1.
         trajectories: of the last step, with their gains.
         metrics: of the last step.
     """
@@ -133,7 +134,7 @@ class EpisodeExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.run: OpenRLHFRun = read_run()
         import_plugins(self.run.rl.plugins)
-        self.version = 0
+        self.version, self.step = 0, 1
         self.trajectories: list[Trajectory] = []
         self.metrics: dict[str, float] = {}
         self._sampled: list[Any] = []
@@ -163,7 +164,7 @@ class EpisodeExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             self.trajectories = self._scored(self.trajectories)
             phases.end("information_gain", transcript_tokens(self.trajectories))
         groups = [index // config.group_size for index in range(len(self.trajectories))]
-        learnt = learn(self.trajectories, groups, config, self.version)
+        learnt = learn(self.trajectories, groups, config, self.version, self.step)
         self.metrics = {**learnt.metrics, **phases.figures}
         for experience in experiences:
             _place(experience, learnt)
@@ -218,6 +219,7 @@ class _Episodes:
     def train_step(self: Any, rollout_samples: Any, global_step: int) -> Any:
         """One update step; its figures."""
         self.experience_maker.version = self.syncs
+        self.experience_maker.step = global_step + 1  # it counts the steps that are done
         return super().train_step(rollout_samples, global_step)  # type: ignore[misc]
 
     def broadcast_to_vllm(self: Any) -> None:

@@ -5,11 +5,11 @@
 In invented webs whose questions need several hops, a small model is cloned from an expert that
 errs, which leaves head-room; each SFT seed has webs, expert and model of its own.  From each of
 these models every method trains with several RL seeds; runs with the same two seeds are
-pairs.  The learning rates of GRPO, of GRPO with the format penalty and of IGPO are chosen in the
+pairs.  The learning rates of GRPO, of GRPO with the penalty alone and of IGPO are chosen in the
 same way: the best of the same candidates, on validation questions, with another RL seed.  Test
 questions are played once, by the final models; no entity that starts one starts a question in
 training or validation.  Afterwards come the ablations: resampled SFT, gains on every turn, no
-format penalty, no IG scale, and credit by turn.
+format penalty, the penalty alone, no IG scale, and credit by turn.
 
 A run is one file in the folder; what is there is not run again, so that the same command goes on
 after it was stopped.  Several commands may work on one folder at once.  ``--report`` runs nothing.
@@ -18,7 +18,7 @@ Everything takes some two hours of one core; ``--quick`` has its own folder and 
 Prints tables and, as its last line, one JSON object: ``success_…`` and ``greedy_…`` by method
 (means over SFT seeds, test questions), ``difference_igpo_grpo`` with ``…_standard_error`` (over
 SFT seeds' mean differences of the pairs) and ``…_interval`` (half the 95% interval), the same for
-``grpo_format``, ``pairs_…``, ``sft_seeds``, ``rollouts``, ``learning_rates``.  The plot is
+``grpo_penalty``, ``pairs_…``, ``sft_seeds``, ``rollouts``, ``learning_rates``.  The plot is
 ``learning.svg`` in the folder (``pip install 'drv-env[plots]'``).
 """
 

@@ -35,12 +35,16 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "grpo": Method(title="GRPO", credit=GRPO),
-    "grpo-format": Method(
-        title="GRPO with the format penalty", credit=Credit(information_gain=False)
+    "grpo-penalty": Method(
+        title="GRPO with the penalty alone",
+        credit=Credit(information_gain=False, penalty_alone=True),
     ),
     "igpo": Method(title="IGPO", credit=IGPO),
     "igpo-no-penalty": Method(
         title="IGPO without the format penalty", credit=Credit(format_penalty=None)
+    ),
+    "igpo-penalty-alone": Method(
+        title="IGPO with the penalty alone", credit=Credit(penalty_alone=True)
     ),
     "igpo-every-turn": Method(
         title="IGPO, gains on every turn", credit=IGPO, scored=("search", "visit")
@@ -50,8 +54,12 @@ METHODS: dict[str, Method] = {
         title="IGPO without the IG scale", credit=Credit(normalisation="separate")
     ),
 }
-MAIN = ("grpo", "grpo-format", "igpo")
-"""Compared, and each tuned; the others are IGPO but for one thing, and take its rate."""
+MAIN = ("grpo", "grpo-penalty", "igpo")
+"""Compared, and each tuned; the others are IGPO but for one thing, and take its rate.
+
+Under GRPO the penalty acts only where it stands alone (:class:`trainers.credit.Credit`); between
+``grpo-penalty`` and ``igpo-penalty-alone`` the gains are the one difference in credit.
+"""
 ABLATIONS = tuple(name for name in METHODS if name not in MAIN)
 
 

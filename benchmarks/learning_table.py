@@ -113,7 +113,7 @@ def summary(results: Results, study: Study, rates: Mapping[str, float]) -> dict[
         found[f"success_{_key(name)}"] = _rounded(estimate(of).mean)
     for name, of in greedy.items():
         found[f"greedy_{_key(name)}"] = _rounded(estimate(of).mean)
-    for name, base in (("grpo", "grpo"), ("grpo_format", "grpo-format")):
+    for name, base in (("grpo", "grpo"), ("grpo_penalty", "grpo-penalty")):
         if "igpo" in values and base in values:
             gap = difference(values["igpo"], values[base])
             if gap is not None:
@@ -259,7 +259,7 @@ def plot(results: Results, study: Study, file: Path) -> bool:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6.4, 3.8))
-    looks = {"grpo": ("#c2572b", "--"), "grpo-format": ("#8a8a8a", ":"), "igpo": ("#1f6fb4", "-")}
+    looks = {"grpo": ("#c2572b", "--"), "grpo-penalty": ("#8a8a8a", ":"), "igpo": ("#1f6fb4", "-")}
     for method, (at, mean, spread) in curves(results).items():
         colour, style = looks[method]
         axes.plot(at, mean, style, color=colour, marker="o", label=METHODS[method].title)

@@ -304,7 +304,7 @@ def _normalised(batch: _Batch, credit: Credit) -> tuple[Floats, Floats]:
     values = np.concatenate([gains, outcomes])
     is_gain = np.arange(len(values)) < len(gains)
     rollout = np.concatenate([batch.rollout[batch.gain], np.arange(len(outcomes))])
-    pool = batch.group[rollout] if len(values) else np.zeros(0, np.int64)
+    pool = batch.group[rollout]
     if credit.normalisation != "joint":
         pool = 2 * pool + is_gain
     mean, deviation, tie = (found[pool] for found in _statistics(values, pool))

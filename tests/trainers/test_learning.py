@@ -1,5 +1,6 @@
 """The small world that demo and study share, and what the study makes of its results."""
 
+import dataclasses
 import json
 import sys
 from collections import Counter
@@ -88,20 +89,29 @@ def test_the_best_rate_on_validation_is_chosen_for_each_method():
     study = Study(learning_rates=(1e-4, 1e-3))
     tried = [
         *(("grpo", 1e-4, 0.5), ("grpo", 1e-3, 0.4)),
-        *(("grpo-format", 1e-4, 0.5), ("grpo-format", 1e-3, 0.6)),
+        *(("grpo-penalty", 1e-4, 0.5), ("grpo-penalty", 1e-3, 0.6)),
         *(("igpo", 1e-4, 0.3), ("igpo", 1e-4, 0.5)),
     ]
     with pytest.raises(ValueError, match="can't be chosen"):
         chosen_rates(tried, study)
     found = chosen_rates([*tried, ("igpo", 1e-3, 0.45)], study)
-    assert found == {"grpo": 1e-4, "grpo-format": 1e-3, "igpo": 1e-3}
+    assert found == {"grpo": 1e-4, "grpo-penalty": 1e-3, "igpo": 1e-3}
+
+
+def test_the_arms_with_the_penalty_alone_differ_in_the_gains_alone():
+    from learning_plan import METHODS
+
+    grpo, igpo = METHODS["grpo-penalty"].credit, METHODS["igpo-penalty-alone"].credit
+    assert grpo.penalty_alone
+    assert dataclasses.replace(grpo, information_gain=True) == igpo
+    assert dataclasses.replace(igpo, penalty_alone=False) == METHODS["igpo"].credit
 
 
 def test_runs_have_names_of_their_own_and_only_final_runs_play_the_test():
     from learning_plan import RLRun, SFTRun, Study, ablations, comparison, sweep
 
     study = Study()
-    rates = {"grpo": 2.5e-4, "grpo-format": 5e-4, "igpo": 1e-3}
+    rates = {"grpo": 2.5e-4, "grpo-penalty": 5e-4, "igpo": 1e-3}
     runs = [*sweep(study), *comparison(study, rates), *ablations(study, rates)]
     assert len({run.name for run in runs}) == len(set(runs)) == len(runs)
     assert not any(run.test for run in sweep(study) if isinstance(run, RLRun))

@@ -49,6 +49,13 @@ def test_a_raw_gain_of_rounding_is_none():
     assert found.silent.tolist() == [True, True]
 
 
+def test_the_edge_belongs_to_the_tie():
+    raw = {"normalisation": "raw_ig"}
+    assert silent([[1e-12, 0.0], [0.0, 0.0]], **raw) == [True, True]
+    assert silent([[1.1e-12, 0.0], [0.0, 0.0]], **raw) == [False, True]
+    assert own([1e-12], [0.0]).silent.tolist() == [True, True]
+
+
 @pytest.mark.parametrize("std_norm", [True, False])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("gains", [(-3.0, -3.0 + 1e-9), (1e-9, 2e-9), (1e6, 1e6 + 1e-3), (0, 1e-9)])

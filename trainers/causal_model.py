@@ -8,13 +8,14 @@ tensors and the model's configuration; nothing of trajectories.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from agents.engines.final_logits import evaluating as evaluating
+from agents.engines.final_logits import final_logits
 from drv_env.errors import SettingError
 
 LOGITS_HELD = 2**24
@@ -40,8 +41,13 @@ class CausalModel:
     Attributes:
         decoder: ids to hidden states.
         head: hidden states to logits.
+        final: those logits to the model's own, with its scale and cap.
         config: the decoder's.
         cache_name: the decoder's argument for keys and values that are kept.
+
+    Raises:
+        SettingError: when the model has no head, or does more with its logits than is known
+            (:mod:`agents.engines.final_logits`).
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -54,6 +60,7 @@ class CausalModel:
         self.whole: Any = whole
         self.head: Any = head
         self.decoder: Any = whole.get_decoder()
+        self.final = final_logits(whole)
         self.config: Any = self.decoder.config
         self.device: torch.device = head.weight.device
         self.vocabulary = int(head.weight.shape[0])
@@ -72,14 +79,16 @@ class CausalModel:
         """
         chunk = max(16, LOGITS_HELD // self.vocabulary)
         parts = [
-            _picked(self.head(states[start : start + chunk]), targets[start : start + chunk])
+            _picked(
+                self.final(self.head(states[start : start + chunk])),
+                targets[start : start + chunk],
+            )
             for start in range(0, len(targets), chunk)
         ]
         return torch.cat(parts) if parts else states.new_zeros(0, dtype=torch.float32)
 
 
 def _picked(logits: Tensor, targets: Tensor) -> Tensor:
-    logits = logits.float()
     return logits.gather(-1, targets[:, None])[:, 0] - logits.logsumexp(-1)
 
 
@@ -93,20 +102,6 @@ def unwrapped(model: nn.Module) -> Any:
             found = found.get_base_model()
         else:
             return found
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """No gradient and no dropout inside; each module's mode is as before afterwards."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def refuse_changing_past(config: Any) -> None:

@@ -149,8 +149,9 @@ def load_model(folder: str | Path, dtype: str = "auto") -> PreTrainedModel:
     if not (Path(folder) / "config.json").is_file():
         raise SettingError(f"there is no model in {folder}: it has no config.json")
     with boundary(SettingError, f"the model in {folder} can't be loaded"), _without_bars():
+        # its attention is Transformers' choice: sdpa, or eager where a model caps its scores
         return AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+            folder, dtype=dtype, local_files_only=True
         ).eval()
 
 

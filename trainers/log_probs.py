@@ -42,7 +42,9 @@ def token_log_probs(
     """
     causal = CausalModel(model)
     states, targets = _wanted(causal, ids, wanted, documents)
-    return head_log_probs(causal.head, states, targets, chunk, entropies_too=entropies_too)
+    return head_log_probs(
+        causal.head, states, targets, chunk, causal.final, entropies_too=entropies_too
+    )
 
 
 def token_nll(
@@ -65,7 +67,7 @@ def token_nll(
     """
     causal = CausalModel(model)
     states, targets = _wanted(causal, ids, wanted, documents)
-    return head_nll(causal.head, states, targets, total)
+    return head_nll(causal.head, states, targets, total, final=causal.final)
 
 
 def _wanted(

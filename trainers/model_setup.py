@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from agents.engines.base import WeightSource
+from agents.engines.final_logits import final_logits
 from drv_env.errors import DrvError, SettingError, boundary
 from trainers.causal_model import unwrapped
 
@@ -93,7 +94,8 @@ def prepare_model(model: nn.Module, settings: ModelSettings) -> nn.Module:
         The model itself, or with LoRA peft's wrapper around it, which is what to train.
 
     Raises:
-        SettingError: without peft, or when no layer has a name among LoRA's targets.
+        SettingError: without peft, when no layer has a name among LoRA's targets, or when the
+            model's log-probs can't be computed (:mod:`agents.engines.final_logits`).
     """
     found: Any = model
     if settings.lora is None:
@@ -103,6 +105,7 @@ def prepare_model(model: nn.Module, settings: ModelSettings) -> nn.Module:
         found = _with_adapters(found, settings.lora)
     if settings.gradient_checkpointing:
         _checkpoint(unwrapped(found))
+    final_logits(unwrapped(found))  # known, or refused
     return found  # type: ignore[no-any-return]
 
 

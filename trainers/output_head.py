@@ -8,6 +8,7 @@ with positions × vocabulary:
   the logits are (softmax less one-hot), so that the forward pass makes it and nothing is made
   twice (Liger Kernel, https://arxiv.org/abs/2410.10989, section 3.2, "FusedLinearCrossEntropy").
 
+A model's scale and cap of its logits (:mod:`agents.engines.final_logits`) are part of both.
 A head that is more than a matrix (a bias, an adapter) goes through autograd, chunk by chunk.
 Gradients of the matrix are summed over chunks in float32 whatever the logits are made in.
 """
@@ -22,11 +23,15 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from agents.engines.final_logits import FinalLogits
+
 CHUNK = 2048
 """The most positions whose logits are held at once."""
 
 LOGITS_HELD = 2**24
 """The most logits held at once, positions × vocabulary: 64 MiB in float32."""
+
+_PLAIN = FinalLogits()
 
 
 def head_log_probs(
@@ -34,6 +39,7 @@ def head_log_probs(
     states: Tensor,
     targets: Tensor,
     chunk: int | None = None,
+    final: FinalLogits = _PLAIN,
     *,
     entropies_too: bool = False,
 ) -> tuple[Tensor, Tensor]:
@@ -45,6 +51,7 @@ def head_log_probs(
         targets: ids, ``(n,)``.
         chunk: positions whose logits are held at once; by default as many as
             ``LOGITS_HELD`` allows, at most ``CHUNK``.
+        final: what the model makes of the head's logits.
         entropies_too: whether entropies have a gradient; without, none is made.
 
     Returns:
@@ -57,18 +64,25 @@ def head_log_probs(
         return empty, empty
     if _is_matrix(head):
         found: tuple[Tensor, Tensor] = _LogProbs.apply(
-            states, head.weight, targets, size, entropies_too
+            states, head.weight, targets, size, final, entropies_too
         )
         return found
     parts = [
-        checkpoint(_scores, head, states[part], targets[part], entropies_too, use_reentrant=False)
+        checkpoint(
+            _scores, head, final, states[part], targets[part], entropies_too, use_reentrant=False
+        )
         for part in _chunks(len(targets), size)
     ]
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
 
 def head_nll(
-    head: nn.Module, states: Tensor, targets: Tensor, total: int, chunk: int | None = None
+    head: nn.Module,
+    states: Tensor,
+    targets: Tensor,
+    total: int,
+    chunk: int | None = None,
+    final: FinalLogits = _PLAIN,
 ) -> Tensor:
     """−Σ log p(target) / total, a float32 scalar with gradient.
 
@@ -78,11 +92,13 @@ def head_nll(
         targets: ids, ``(n,)``.
         total: what the sum is divided by: the targets of all parts of a batch.
         chunk: positions whose logits are held at once.
+        final: what the model makes of the head's logits.
     """
     wanted = torch.is_grad_enabled() and (states.requires_grad or head.weight.requires_grad)
     if not (wanted and len(targets) and _is_matrix(head)):
-        return -head_log_probs(head, states, targets, chunk)[0].sum() / total
-    found: Tensor = _NLL.apply(states, head.weight, targets, total, chunk or chunk_size(head))
+        return -head_log_probs(head, states, targets, chunk, final)[0].sum() / total
+    size = chunk or chunk_size(head)
+    found: Tensor = _NLL.apply(states, head.weight, targets, total, size, final)
     return found
 
 
@@ -95,11 +111,18 @@ def chunk_size(head: nn.Module) -> int:
 class _LogProbs(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, size: int, entropies_too: bool
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        size: int,
+        final: FinalLogits,
+        entropies_too: bool,
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(states, weight, targets)
-        ctx.size, ctx.dtype, ctx.entropies_too = size, _compute_dtype(weight), entropies_too
-        work = _Work(states, weight, ctx.dtype, size)
+        ctx.size, ctx.final, ctx.dtype = size, final, _compute_dtype(weight)
+        ctx.entropies_too = entropies_too
+        work = _Work(states, weight, ctx.dtype, size, final)
         log_probs, entropies = [], []
         for part in _chunks(len(targets), size):
             scores = work.scores(part)
@@ -114,21 +137,27 @@ class _LogProbs(torch.autograd.Function):
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, upstream: Tensor, entropies: Tensor) -> tuple[Tensor | None, ...]:
         states, weight, targets = ctx.saved_tensors
-        work = _Work(states, weight, ctx.dtype, ctx.size)
+        work = _Work(states, weight, ctx.dtype, ctx.size, ctx.final)
         gradients = _Gradients(states, weight, ctx.needs_input_grad[:2])
         for part in reversed(list(_chunks(len(targets), ctx.size))):
             work.scores(part)
             of_entropies = entropies[part, None] if ctx.entropies_too else None
             gradients.add(work, part, targets[part], upstream[part, None], of_entropies)
-        return *gradients.found(), None, None, None
+        return *gradients.found(), *[None] * 4
 
 
 class _NLL(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, total: int, size: int
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        total: int,
+        size: int,
+        final: FinalLogits,
     ) -> Tensor:
-        work = _Work(states, weight, _compute_dtype(weight), size)
+        work = _Work(states, weight, _compute_dtype(weight), size, final)
         gradients = _Gradients(states, weight, ctx.needs_input_grad[:2])
         upstream = torch.full((len(targets), 1), -1 / total, device=states.device)
         picked = []
@@ -144,39 +173,50 @@ class _NLL(torch.autograd.Function):
         found, ctx.found = ctx.found, None
         if found is None:
             raise RuntimeError("the gradients of head_nll can be asked for once")
-        return *(None if one is None else one.mul_(upstream) for one in found), None, None, None
+        return *(None if one is None else one.mul_(upstream) for one in found), *[None] * 4
 
 
 class _Work:
-    """Scores (log-softmax of logits) of a chunk, and the gradient of its logits.
+    """Scores (log-softmax of final logits) of a chunk, and the gradient of the head's logits.
 
-    On a CPU two buffers serve all chunks: fresh memory of this size costs as much as what is
-    computed in it.
+    On a CPU two buffers (three where logits are capped) serve all chunks: fresh memory of this
+    size costs as much as what is computed in it.
     """
 
-    def __init__(self, states: Tensor, weight: Tensor, dtype: torch.dtype, size: int) -> None:
+    def __init__(
+        self,
+        states: Tensor,
+        weight: Tensor,
+        dtype: torch.dtype,
+        size: int,
+        final: FinalLogits,
+    ) -> None:
         self.states, self.weight = states.detach().to(dtype), weight.detach().to(dtype)
         shape = (min(size, len(states)), len(weight))
         self._kept = dtype == torch.float32 and states.device.type == "cpu"
         self._logits = states.new_empty(shape if self._kept else 0, dtype=torch.float32)
         self._scores = torch.empty_like(self._logits)
+        self._final = final
+        # of a capped model: tanh(scale · logits / cap)
+        self._tanh = torch.empty_like(self._logits if final.cap is not None else self._logits[:0])
 
     def scores(self, part: slice) -> Tensor:
         """Log-softmax, float32 (chunk, vocabulary); good until the next are asked for."""
         states = self.states[part]
         if not self._kept:
             with torch.autocast(states.device.type, enabled=False):
-                self._scores = torch.log_softmax((states @ self.weight.T).float(), dim=-1)
+                logits = self._capped((states @ self.weight.T).float())
+                self._scores = torch.log_softmax(logits, dim=-1)
             return self._scores
         logits, scores = self._logits[: len(states)], self._scores[: len(states)]
         torch.mm(states, self.weight.T, out=logits)
-        torch.ops.aten._log_softmax.out(logits, -1, False, out=scores)
+        torch.ops.aten._log_softmax.out(self._capped(logits), -1, False, out=scores)
         return scores
 
     def gradient(
         self, targets: Tensor, upstream: Tensor, of_entropies: Tensor | None = None
     ) -> Tensor:
-        """Of the logits behind the last scores, given the log-probs' and the entropies' (n, 1)."""
+        """Of the head's logits behind the last scores, given log-probs' and entropies' (n, 1)."""
         scores = self._scores[: len(targets)]
         if self._kept:
             gradient = self._logits[: len(targets)].zero_().scatter_(-1, targets[:, None], upstream)
@@ -190,7 +230,26 @@ class _Work:
             shares = scores.exp()
             entropies = -(shares * scores).sum(-1, keepdim=True)
             gradient -= shares.mul_(scores + entropies).mul_(of_entropies)
+        if self._final.cap is not None:  # d cap · tanh(x / cap) / dx = 1 − tanh²
+            slope = self._tanh[: len(targets)].square_().neg_().add_(1)
+            gradient.mul_(slope)
+        if self._final.scale != 1.0:
+            gradient.mul_(self._final.scale)
         return gradient
+
+    def _capped(self, logits: Tensor) -> Tensor:
+        """The final logits, in the place of the head's."""
+        if self._final.scale != 1.0:
+            logits.mul_(self._final.scale)
+        cap = self._final.cap
+        if cap is None:
+            return logits
+        if self._kept:
+            torch.div(logits, cap, out=self._tanh[: len(logits)]).tanh_()
+        else:
+            self._tanh = logits.div_(cap).tanh_()
+            return self._tanh * cap
+        return torch.mul(self._tanh[: len(logits)], cap, out=logits)
 
 
 class _Gradients:
@@ -225,9 +284,9 @@ class _Gradients:
 
 
 def _scores(
-    head: nn.Module, states: Tensor, targets: Tensor, entropies_too: bool
+    head: nn.Module, final: FinalLogits, states: Tensor, targets: Tensor, entropies_too: bool
 ) -> tuple[Tensor, Tensor]:
-    log_probs = torch.log_softmax(head(states).float(), dim=-1)
+    log_probs = torch.log_softmax(final(head(states)), dim=-1)
     with torch.set_grad_enabled(entropies_too and torch.is_grad_enabled()):
         entropies = -(log_probs.exp() * log_probs).sum(-1)
     return log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1), entropies

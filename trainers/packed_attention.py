@@ -92,12 +92,18 @@ def document_states(model: CausalModel, ids: Tensor, documents: Documents) -> Te
     if model.config._attn_implementation != ATTENTION:
         raise ValueError("documents are packed inside `with attending(model):` only")
     before = documents.layers
-    found: Tensor = model.decoder(
-        input_ids=ids,
-        position_ids=documents.positions,
-        use_cache=False,
-        documents=documents,
-    ).last_hidden_state
+    try:
+        found: Tensor = model.decoder(
+            input_ids=ids,
+            position_ids=documents.positions,
+            use_cache=False,
+            documents=documents,
+        ).last_hidden_state
+    except _NotGivenError as error:
+        raise SettingError(
+            f"{type(model.whole).__name__} can't be trained on packed documents: its layers don't "
+            "hand them to their attention; set packed to False"
+        ) from error
     if documents.layers - before != model.config.num_hidden_layers:
         raise SettingError(
             f"{type(model.whole).__name__} can't be trained on packed documents: "
@@ -152,6 +158,10 @@ def attend(
     return torch.cat(alone, dim=2)
 
 
+class _NotGivenError(RuntimeError):
+    """A layer's attention doesn't know of the documents."""
+
+
 def _attend(
     module: Any,
     query: Tensor,
@@ -164,7 +174,7 @@ def _attend(
     **other: Any,
 ) -> tuple[Tensor, None]:
     if documents is None:
-        raise RuntimeError(f"{type(module).__name__} was not given the documents it attends in")
+        raise _NotGivenError(f"{type(module).__name__} was not given the documents it attends in")
     unknown = unknown_attention(module, other)
     if unknown:
         raise SettingError(f"{unknown}, which packing does not do; set packed to False")

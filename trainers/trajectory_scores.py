@@ -73,7 +73,6 @@ def score_trajectories(
     if method != "plain":
         refuse_changing_past(causal.config)
     with evaluating(causal.whole):
-        _refuse_changed_logits(causal)
         if method in ("auto", "packed"):
             problem = _packing_problem(causal)
             if problem and method == "packed":
@@ -203,26 +202,6 @@ def _flex(model: CausalModel) -> bool:
 _PACKING: weakref.WeakKeyDictionary[nn.Module, dict[torch.device, str]]
 _PACKING = weakref.WeakKeyDictionary()
 """Why a model can't be packed on a device, "" where it can; found once."""
-
-
-_AS_THE_HEAD: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-"""Models whose logits are what the head gives."""
-
-
-def _refuse_changed_logits(model: CausalModel) -> None:
-    """Refuse a model that scales or caps its logits after the head, which is not done here."""
-    if model.whole in _AS_THE_HEAD:
-        return
-    ids = torch.arange(9, device=model.device)[None] * 7 % model.vocabulary
-    own = model.whole(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
-    ours = model.head(model.states(ids)[0]).float().log_softmax(-1)
-    atol = 1e-4 if model.head.weight.dtype == torch.float32 else 0.2
-    if not torch.allclose(ours, own, atol=atol, rtol=0, equal_nan=True):
-        raise SettingError(
-            f"{type(model.whole).__name__} changes its logits after the head (a scale, a cap), "
-            "which scoring in chunks does not do; set that to 1 or off in its configuration"
-        )
-    _AS_THE_HEAD.add(model.whole)
 
 
 def _packing_problem(model: CausalModel) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from agents.engines.final_logits import final_logits
 from drv_env.errors import SettingError
 
 Ints = NDArray[np.int64]
@@ -94,23 +95,23 @@ class Forward:
         self.config: Any = self.model.config
         _refuse_unfit(self.config)
         self.decoder: Any = self.model.base_model
-        self.head: Any = self.model.get_output_embeddings()
+        self._output: Any = self.model.get_output_embeddings()
+        self.embedding: Tensor = self.model.get_input_embeddings().weight
         self.layers = int(self.config.num_hidden_layers)
         heads = int(self.config.num_attention_heads)
         self.heads = int(getattr(self.config, "num_key_value_heads", None) or heads)
         self.size = int(getattr(self.config, "head_dim", None) or self.config.hidden_size // heads)
-        self.vocabulary = int(self.head.weight.shape[0])
-        self.device = self.head.weight.device
+        self.vocabulary = int(self._output.weight.shape[0])
+        self.device = self._output.weight.device
         self.positions: int = int(getattr(self.config, "max_position_embeddings", 0) or 2**31)
         parameters = inspect.signature(self.decoder.forward).parameters
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
+        self._final = final_logits(self.model)
         self._check()
 
     def store(self, slots: int, context: int) -> KeyValues:
         """Room for the keys and values of so many rows."""
-        return KeyValues(
-            self.layers, slots, context, self.heads, self.size, self.decoder.embed_tokens.weight
-        )
+        return KeyValues(self.layers, slots, context, self.heads, self.size, self.embedding)
 
     def __call__(
         self, store: KeyValues, rows: Ints, starts: Ints, counts: Ints, tokens: NDArray[np.integer]
@@ -142,8 +143,7 @@ class Forward:
         )
         position_ids = self._tensor(positions)
         beyond = torch.arange(length, device=self.device) > position_ids[:, None, :, None]
-        weight = self.decoder.embed_tokens.weight
-        mask = torch.zeros(beyond.shape, dtype=weight.dtype, device=self.device)
+        mask = torch.zeros(beyond.shape, dtype=self.embedding.dtype, device=self.device)
         mask.masked_fill_(beyond, -torch.inf)
         view = _View(store, chosen, length, self._tensor(where), taken)
         out = self.decoder(
@@ -156,12 +156,16 @@ class Forward:
         hidden: Tensor = out.last_hidden_state
         return hidden
 
+    def head(self, hidden: Tensor) -> Tensor:
+        """Final logits (n, vocabulary), float32, after hidden states (n, hidden)."""
+        return self._final(self._output(hidden))
+
     def log_probs(self, hidden: Tensor, targets: NDArray[np.integer]) -> NDArray[np.float32]:
         """Raw log-probs of targets (n,) given hidden states (n, hidden), in chunks."""
         chunk = max(16, 2**24 // self.vocabulary)
         parts = []
         for start in range(0, len(targets), chunk):
-            logits = self.head(hidden[start : start + chunk]).float()
+            logits = self.head(hidden[start : start + chunk])
             wanted = self._tensor(np.asarray(targets[start : start + chunk]))
             picked = logits.gather(-1, wanted[:, None])[:, 0] - logits.logsumexp(-1)
             parts.append(picked.cpu().numpy())
@@ -183,8 +187,8 @@ class Forward:
             for start, stop in ((0, 2), (2, 3), (3, 5), (5, 6)):
                 at, count = np.array([start]), np.array([stop - start])
                 parts.append(self(store, row, at, count, ids[None, start:stop])[0])
-            ours = self.head(torch.cat(parts)).float().log_softmax(-1)
-            exact = self.head.weight.dtype == torch.float32
+            ours = self.head(torch.cat(parts)).log_softmax(-1)
+            exact = self._output.weight.dtype == torch.float32
             same = torch.allclose(ours, own, atol=1e-3 if exact else 0.2, rtol=0.0)
         except Exception as error:  # noqa: BLE001 (whatever the model does, it can't be driven)
             same, problem = False, f"{type(error).__name__}: {error}"

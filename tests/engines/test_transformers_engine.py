@@ -570,10 +570,38 @@ def test_other_models_of_plain_attention(kind, attention):
         assert done.ids.tolist() == plain_greedy(model, ids, 8)
 
 
-def test_models_that_change_their_logits_are_refused():
+def test_a_model_that_scales_its_logits_samples_and_scores_by_them():
+    torch.manual_seed(0)
     config = AutoConfig.for_model("granite", **SMALL, logits_scaling=8.0)
-    with pytest.raises(SettingError, match="logits differ"):
-        TransformersEngine(AutoModelForCausalLM.from_config(config))
+    model = AutoModelForCausalLM.from_config(config).eval()
+    ids = prompts(1)[0]
+
+    async def scenario(engine):
+        done = await engine.generate(ids, Sampling(6, seed=3))
+        whole = [*ids, *done.ids]
+        (scored,) = await engine.score(whole, [(len(ids), len(whole))])
+        return done, scored, whole
+
+    done, scored, whole = play(TransformersEngine(model, 2), scenario)
+    with torch.no_grad():
+        rows = model(input_ids=torch.tensor([whole])).logits[0, :-1].log_softmax(-1)
+    own = rows.gather(-1, torch.tensor(whole[1:])[:, None])[len(ids) - 1 :, 0].numpy()
+    np.testing.assert_allclose(done.log_probs, own, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(scored, own, atol=1e-4, rtol=0)
+
+
+def test_models_that_change_their_logits_otherwise_are_refused(monkeypatch):
+    model = make_model()
+    whole = type(model).forward
+
+    def changed(self, *given, **named):
+        found = whole(self, *given, **named)
+        found.logits = found.logits.square()
+        return found
+
+    monkeypatch.setattr(type(model), "forward", changed)
+    with pytest.raises(SettingError, match="does more with its head's logits"):
+        TransformersEngine(model)
 
 
 def test_models_with_windows_or_other_attention_are_refused():

@@ -99,7 +99,8 @@ def whole_weights(engine: Any, zero_stage: int) -> Iterator[None]:
 def _attention_of_one_device(model: Any) -> Iterator[None]:
     """Inside, a pass of the model's own attention sees whole rows, ring attention or not."""
     before = model.config._attn_implementation
-    model.config._attn_implementation = "sdpa"
+    own = getattr(model, "_supports_sdpa", True)  # not of models that cap their scores
+    model.config._attn_implementation = "sdpa" if own else "eager"
     try:
         yield
     finally:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from agents.engines.base import ChatEngine, Completion, Engine, Reply, Sampling
 from agents.robust import RobustSampling
 from drv_env.context import ContextCounter
+from drv_env.deadline import bounded
 from drv_env.episode import Episode
 from drv_env.errors import DrvError, EngineError, boundary
-from drv_env.play import bounded
 from drv_env.spaces import SampledText
 from replay.counter import TranscriptCounter
 from replay.pieces import LONG

@@ -6,7 +6,6 @@ from typing import Any
 
 import gymnasium
 
-from drv_env import background
 from drv_env.context import ContextCounter
 from drv_env.episode import Episode, Rules
 from drv_env.errors import SettingError
@@ -27,6 +26,7 @@ from drv_env.rewards.outcome import exact_match
 from drv_env.spaces import TextSpace
 from drv_env.task_files import TaskSource
 from drv_env.tools.base import Clock, Tools
+from drv_env.tools.closing import close_tools, close_tools_now
 
 
 class DeepResearchEnv(gymnasium.Env[str, str]):
@@ -178,7 +178,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
 
     async def aclose(self) -> None:
         """:meth:`close` on the caller's event loop; for whoever used :meth:`astep`."""
-        await self.game.tools.close()
+        await close_tools(self.game.tools)
 
     def _ready(self, action: str) -> Episode:
         if not isinstance(action, str):
@@ -211,7 +211,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
 
     def close(self) -> None:
         """Close the tools; may be called twice."""
-        background.run(self.game.tools.close())
+        close_tools_now(self.game.tools)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._episode is not None and self._episode.waiting:

@@ -25,6 +25,7 @@ The rules, all of them:
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -227,7 +228,8 @@ class Episode:
         self.error: DrvError | None = None
         self._counter = counter
         self._clock = clock
-        self._started = clock()
+        self._time = 0.0
+        self._started = self._now()
         self._forced: Budget | None = None
         self._pending: Turn | None = None
         self._failures = 0
@@ -412,7 +414,20 @@ class Episode:
         limit = self.rules.max_seconds
         if self._cut_short:
             return True
-        return limit is not None and self._clock() - self._started >= limit
+        return limit is not None and self._now() - self._started >= limit
+
+    def _now(self) -> float:
+        """The clock's seconds; a clock that fails, or gives no number, stands still.
+
+        It may be a tool's, and a turn is never lost because of a tool.
+        """
+        try:
+            found = float(self._clock())
+        except Exception:  # noqa: BLE001 - somebody else's code
+            return self._time
+        if math.isfinite(found):
+            self._time = found
+        return self._time
 
     def _fits(self, context: int) -> bool:
         """Whether a tool turn may follow: room for it, the request, and the answer."""

@@ -9,9 +9,16 @@ own type.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from drv_env.printable import printable
+from drv_env.secrets import mask
+
+LONGEST_REASON = 20_000
+"""Characters of an exception's text that are kept where nothing else is said."""
 
 
 class DrvError(Exception):
@@ -68,11 +75,11 @@ class SettingError(DrvError, ValueError):
 
 
 @contextmanager
-def boundary(kind: type[DrvError], what: str) -> Iterator[None]:
+def boundary(kind: type[DrvError], what: str, longest: int = LONGEST_REASON) -> Iterator[None]:
     """Attribute any exception that leaves the block to ``kind``.
 
     A :class:`DrvError` passes as it is; cancellation, Ctrl-C and interpreter exit
-    are not failures of the far side and pass too.
+    are not failures of the far side and pass too.  The text is that of :func:`said_by`.
 
     Example:
         >>> with boundary(ToolError, "search"):
@@ -83,10 +90,28 @@ def boundary(kind: type[DrvError], what: str) -> Iterator[None]:
     """
     try:
         yield
-    except DrvError:
+    except (DrvError, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError):
         raise
-    except Exception as error:
-        raise kind(f"{what}: {type(error).__name__}: {error}") from error
+    except BaseException as error:  # whatever class the far side has made up
+        name = printable(mask(type(error).__name__))[:100]
+        raise kind(f"{what}: {name}: {said_by(error, longest)}") from error
+
+
+def said_by(error: BaseException, longest: int = LONGEST_REASON) -> str:
+    """What an exception says, fit to be shown and stored.
+
+    Keys are masked, control characters written out, and what is longer than ``longest``
+    characters is cut.  Of an exception that can't say anything, that is said.
+    """
+    try:
+        text = str.__str__(str(error))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as fault:  # noqa: BLE001 - its __str__ is the far side's too
+        return f"(its text can't be had: {type(fault).__name__})"
+    text = mask(text)
+    cut = " …" if len(text) > longest else ""
+    return printable(text[:longest]) + cut
 
 
 def _restore_tool_error(

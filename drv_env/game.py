@@ -7,22 +7,42 @@ plays their turns, and knows nothing of Gymnasium.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 from drv_env import background
 from drv_env.context import ContextCounter
+from drv_env.deadline import AWAIT, BLOCKS
 from drv_env.episode import Closed, Ending, Episode, Observation, Rules
-from drv_env.errors import SettingError
-from drv_env.play import Outcome, Played, advance_at_once, play_turn, seen, settle
+from drv_env.errors import DrvError, JudgeError, SettingError, ToolError
+from drv_env.play import (
+    NOT_INSTANT,
+    Outcome,
+    Played,
+    advance_at_once,
+    ended,
+    failed_call,
+    play_turn,
+    run_call,
+    score_answer,
+    seen,
+)
 from drv_env.rewards.outcome import exact_match
 from drv_env.spaces import SampledText
 from drv_env.task_files import TaskSource, load_tasks
 from drv_env.tasks import Task, task_from
-from drv_env.tools.base import Clock, Tools
+from drv_env.tools.base import Call, Clock, ToolResult, Tools
+from drv_env.tools.told import warn_once, was_told
 
 Info = dict[str, Any]
+
+_Turn = tuple[Episode, Call | Observation | Closed]
+"""An episode, and what its turn asks for."""
+
+_Came = ToolResult | float | DrvError
+"""A call's result, an answer's score, or why there is none."""
 
 
 class Game:
@@ -114,24 +134,66 @@ class Game:
         Tool calls, and judges, of all of them run together on the background loop; tools
         that say they are ``instant`` run on the caller's thread.  A turn that is a
         :class:`~drv_env.spaces.SampledText` is counted with its own number of tokens.
+
+        A tool that holds the loop up well past its time-out has failed; the calls that it
+        kept from ending are made again, on another loop.
         """
-        if not getattr(self.tools, "instant", False):
-            return background.run(_together(self.play_one(*turn) for turn in turns))
-        steps = [
-            advance_at_once(episode, text, self.tools, _tokens(text)) for episode, text in turns
-        ]
-        if not any(isinstance(step, Closed) for step in steps):
-            return [
-                seen(episode, step)
-                for (episode, _), step in zip(turns, steps, strict=True)
-                if isinstance(step, Observation)
+        if self._instant():
+            steps: list[Call | Observation | Closed] = [
+                advance_at_once(episode, text, self.tools, _tokens(text), self.tool_timeout)
+                for episode, text in turns
             ]
-        return background.run(
-            _together(
-                settle(episode, step, self.outcome, self.outcome_timeout)
-                for (episode, _), step in zip(turns, steps, strict=True)
+        else:
+            steps = [episode.take(text, _tokens(text)) for episode, text in turns]
+        taken = [(episode, step) for (episode, _), step in zip(turns, steps, strict=True)]
+        return self._carried_out(taken)
+
+    def _instant(self) -> bool:
+        try:
+            return bool(getattr(self.tools, "instant", False)) and not was_told(
+                self.tools, NOT_INSTANT
             )
-        )
+        except Exception:  # noqa: BLE001 - a property of a user's tools
+            return False
+
+    def _carried_out(self, turns: Sequence[_Turn]) -> list[Played]:
+        """Results of calls and scores of answers; episodes change on this thread alone."""
+        found: dict[int, _Came] = {}
+        works: dict[int, Callable[[], Coroutine[Any, Any, ToolResult | float]]] = {}
+        for index, (episode, step) in enumerate(turns):
+            if isinstance(step, Call):
+                works[index] = partial(run_call, self.tools, step, self.tool_timeout)
+            elif isinstance(step, Closed) and step.ending is not Ending.BROKEN:
+                works[index] = partial(
+                    score_answer,
+                    self.outcome,
+                    step.answer,
+                    episode.task,
+                    self.outcome_timeout,
+                    owner=step,
+                )
+        while len(found) < len(works):
+            missing = {index: work for index, work in works.items() if index not in found}
+            came: dict[int, _Came] = {}
+            try:
+                background.run(_together(missing, came), leave=True)
+            except background.LoopHeld as held:
+                for index in missing:
+                    if turns[index][1] is held.by.owner:
+                        came[index] = self._blamed(turns[index][1], held.by.seconds)
+            found |= came
+        return [
+            _taken(episode, step, found.get(index)) for index, (episode, step) in enumerate(turns)
+        ]
+
+    def _blamed(self, step: Call | Observation | Closed, seconds: float) -> DrvError:
+        """A call, or a score, that holds the loop has failed."""
+        message = f"has held up the event loop for {seconds:.3g} seconds and still does"
+        if isinstance(step, Call):
+            warn_once(self.tools, f"the tool {step.name!r}", f"{message}; {AWAIT}", BLOCKS)
+            return ToolError(f"it {message}")
+        warn_once(self.outcome, "the outcome", f"{message}; {AWAIT}", BLOCKS)
+        return JudgeError(f"the outcome {message}")
 
     async def play_one(
         self,
@@ -154,8 +216,37 @@ class Game:
         )
 
 
-async def _together(work: Iterable[Coroutine[Any, Any, Played]]) -> list[Played]:
-    return list(await asyncio.gather(*work))
+async def _together(
+    works: Mapping[int, Callable[[], Coroutine[Any, Any, ToolResult | float]]],
+    came: dict[int, _Came],
+) -> None:
+    """Fill ``came`` as works end; one that ends badly doesn't touch the others."""
+
+    async def one(index: int) -> None:
+        try:
+            came[index] = await works[index]()
+        except DrvError as error:
+            came[index] = error
+
+    ends = await asyncio.gather(*map(one, works), return_exceptions=True)
+    for index, end in zip(works, ends, strict=True):
+        if isinstance(end, asyncio.CancelledError):  # nobody has cancelled all of them
+            came[index] = ToolError("its work was cancelled from inside")
+        elif end is not None:
+            raise end
+
+
+def _taken(episode: Episode, step: Call | Observation | Closed, came: _Came | None) -> Played:
+    """The end of a turn, once its call was carried out or its answer scored."""
+    if isinstance(step, Call):
+        result = failed_call(step, came) if isinstance(came, DrvError) else came
+        assert isinstance(result, ToolResult)
+        step, came = episode.give(result), None
+    if isinstance(step, Observation):
+        return seen(episode, step)
+    if isinstance(came, DrvError):
+        return ended(episode, episode.break_off(came), None)
+    return ended(episode, step, came if isinstance(came, float) else None)
 
 
 def _tokens(text: str) -> int | None:

@@ -6,27 +6,15 @@ are shown as what they are and never sent.
 
 from __future__ import annotations
 
-import re
-
 from rich.console import Console
 from rich.text import Text
 
 from drv_env.context import Message
 from drv_env.episode import Episode
 from drv_env.play import Played
+from drv_env.printable import printable
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _STYLES = {"system": "dim", "user": "cyan", "assistant": "bold"}
-
-
-def printable(text: str) -> str:
-    """The text with control characters, other than tab and newline, written out.
-
-    Example:
-        >>> printable("a\\x1b[31mb")
-        'a\\\\x1b[31mb'
-    """
-    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def conversation(episode: Episode) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from drv_env import background
 from drv_env.context import ContextCounter
 from drv_env.episode import Episode, Rules
 from drv_env.errors import SettingError
@@ -36,6 +35,7 @@ from drv_env.spaces import TextSpace
 from drv_env.task_files import TaskSource
 from drv_env.tasks import Task, task_from
 from drv_env.tools.base import Clock, Tools
+from drv_env.tools.closing import close_tools_now
 
 _DTYPES: dict[str, type] = {
     "turn": int,
@@ -230,7 +230,7 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the tools."""
-        background.run(self.game.tools.close())
+        close_tools_now(self.game.tools)
 
     def __del__(self) -> None:
         """Leave closing to :meth:`close`: the collector runs on any thread, also at exit."""

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import VectorWrapper
 
 from drv_env.episode import Ending
-from drv_env.errors import DrvError, SettingError
+from drv_env.errors import DrvError, EngineError, SettingError, boundary
 from drv_env.game import Info
 from drv_env.rewards.information_gain import GainKind, GainTracker, GoldAnswers, Scorer
 from drv_env.vector import DeepResearchVectorEnv
@@ -74,7 +74,8 @@ class VectorInformationGainReward(VectorWrapper):
     ) -> tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Info]:
         """Step, and score the histories after a call of one of the tools.
 
-        A scorer that is lost for one sub-environment breaks that episode alone.
+        A scorer that is lost for one sub-environment breaks that episode alone, also one
+        that has just begun; its next step begins another.
         """
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         shown, rewards, truncated = list(observations), rewards.copy(), truncated.copy()
@@ -97,19 +98,48 @@ class VectorInformationGainReward(VectorWrapper):
                 )
                 if not ("penalised" in infos and infos["penalised"][index]):
                     rewards[index] += found
-        self._score_openings(infos)
+        for index, error in self._score_openings(infos, shows=False):
+            _game_of(self.env).episodes[index].break_off(error)
+            shown[index] = ""
+            if not terminated[index]:
+                truncated[index] = True
+            _put(infos, "ending", index, str(Ending.BROKEN))
+            _put(infos, "error", index, str(error))
         return tuple(shown), rewards, terminated, truncated, infos
 
-    def _score_openings(self, infos: Info) -> None:
+    def _score_openings(self, infos: Info, shows: bool = True) -> list[tuple[int, DrvError]]:
         """Score the openings of the episodes that have just begun.
 
-        Raises:
-            DrvError: when the scorer is lost; nothing has been played in them yet.
+        Args:
+            infos: say which.
+            shows: whether what the scorer raises is raised; nothing was played then.
+
+        Returns:
+            the sub-environments for which it was lost, and why.
         """
+        lost: list[tuple[int, DrvError]] = []
         begun = infos.get("_task_id", np.zeros(self.num_envs, dtype=bool))
         for index, episode in enumerate(_game_of(self.env).episodes):
-            if begun[index]:
+            if not begun[index]:
+                continue
+            if shows:
                 self._gains[index].begin(episode)
+                continue
+            try:
+                with boundary(EngineError, "scorer"):
+                    self._gains[index].begin(episode)
+            except DrvError as error:
+                lost.append((index, error))
+        return lost
+
+
+def _put(infos: Info, key: str, index: int, value: Any) -> None:
+    """Set what infos say of one sub-environment."""
+    count = len(infos["_task_id"])
+    if key not in infos:
+        infos[key] = np.full(count, None, dtype=object)
+        infos[f"_{key}"] = np.zeros(count, dtype=bool)
+    infos[key][index], infos[f"_{key}"][index] = value, True
 
 
 class VectorFormatPenalty(VectorWrapper):

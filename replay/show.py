@@ -5,7 +5,7 @@ Control characters, which pages may hold, are written out and never sent to a te
 
 from __future__ import annotations
 
-from drv_env.render import printable
+from drv_env.printable import printable
 from replay.trajectory import Trajectory, TurnRecord
 
 

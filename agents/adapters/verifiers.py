@@ -26,6 +26,7 @@ from drv_env.game import Game, is_truncated
 from drv_env.play import Played
 from drv_env.protocol import render_observation
 from drv_env.spaces import SampledText
+from drv_env.tools.closing import close_tools
 
 TESTED = "0.4.0"
 ONE_CALL = "The call was not carried out: a turn makes one call."
@@ -160,7 +161,7 @@ def plugin(game: Game) -> dict[str, Any]:
             await agents.agent.run(task)
 
         async def stop(self) -> None:
-            await game.tools.close()
+            await close_tools(game.tools)
 
     found = (ResearchTask, ResearchTaskset, ResearchHarness, ResearchEnv)
     classes = {cls.__name__: cls for cls in found}

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Literal, Protocol
+from numbers import Real
+from typing import Any, Literal, Protocol
 
 from drv_env.context import Message
 from drv_env.episode import Episode, ObservationKind, Turn
-from drv_env.errors import SettingError
+from drv_env.errors import EngineError, SettingError, boundary
 from drv_env.tools.base import Status
 
 GainKind = Literal["log_prob_diff", "prob_diff"]
@@ -168,7 +169,8 @@ class GainTracker:
         """Score the opening of an episode that has just begun.
 
         Raises:
-            DrvError: when the scorer is lost.
+            DrvError: when the scorer is lost, or gives no number.
+            Exception: whatever else it raises: nothing has been played yet, so it shows.
         """
         self._last = self._value(episode)
 
@@ -176,19 +178,25 @@ class GainTracker:
         """The gain of the last turn, or None where none is computed.
 
         Raises:
-            DrvError: when the scorer is lost.
+            DrvError: when the scorer is lost, raises anything, or gives no number.
         """
         if episode.ending is not None or not is_scored(episode.turns[-1], self._tools):
             return None
-        value = self._value(episode)
+        with boundary(EngineError, "scorer"):
+            value = self._value(episode)
         if value is None:
             return None
         before, self._last = self._last, value
         return None if before is None else gain(before, value, self._kind)
 
     def _value(self, episode: Episode) -> float | None:
-        return answer_value(
-            lambda answer: self._scorer.score(episode.messages, answer),
-            episode.task.answers,
-            self._answers,
-        )
+        def score(answer: str) -> float:
+            found: Any = self._scorer.score(episode.messages, answer)
+            if getattr(found, "shape", None) == ():
+                found = found.item()  # a scalar of numpy or torch
+            if not isinstance(found, Real) or isinstance(found, bool):
+                kind = type(found).__name__
+                raise EngineError(f"scorer: it gave {kind} where a number is expected")
+            return float(found)
+
+        return answer_value(score, episode.task.answers, self._answers)

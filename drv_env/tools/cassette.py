@@ -38,6 +38,7 @@ from drv_env.tools.base import (
     still_clock,
 )
 from drv_env.tools.parts import is_whole
+from drv_env.tools.results import checked_result
 
 Mode = Literal["record", "replay", "replay_or_record"]
 MODES = ("record", "replay", "replay_or_record")
@@ -241,10 +242,8 @@ class CassetteTools:
         """Make the call and record it; the result is the one that stands in the cassette."""
         assert self._tools is not None
         started = self._tools.clock()
-        result = await self._tools.call(call)
-        if not isinstance(result, ToolResult) or result.status not in RECORDED:
-            return result
-        if not is_whole(result.data):
+        result = checked_result(await self._tools.call(call))
+        if result.status not in RECORDED or not is_whole(result.data):
             return result
         value = Recorded(
             mask(result.text),

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from drv_env.env import DeepResearchEnv
+from drv_env.printable import printable
 from drv_env.protocol import Answer, Search, render_turn
-from drv_env.render import printable
 from drv_env.testing import FakeTools
 from drv_env.tools import ToolResult
 

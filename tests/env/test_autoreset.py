@@ -228,6 +228,27 @@ def test_a_lost_scorer_breaks_one_episode_and_spares_the_others(penalty_first):
     assert not truncated.any()
 
 
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_a_scorer_lost_at_an_opening_breaks_that_episode_and_spares_the_others(mode):
+    asked = []
+
+    def values(messages, answer):
+        asked.append(len(messages))
+        if len(asked) > 2 and len(messages) == 2:
+            raise EngineError("gone")
+        return -1.0
+
+    env = VectorInformationGainReward(make(mode), FakeScorer(values))
+    env.reset(seed=0)
+    for _ in range(1 if mode == "same_step" else 2):
+        _, rewards, _, truncated, infos = env.step([RIGHT, "hello"])
+    assert rewards[1] == 0.0
+    assert infos["ending"][0] == "broken"
+    assert "gone" in infos["error"][0]
+    assert not truncated[1]
+    assert infos["turn"][1] >= 1
+
+
 def test_vector_wrappers_refuse_other_envs():
     other = gymnasium.make_vec("CartPole-v1", num_envs=1)
     with pytest.raises(SettingError, match="DeepResearchVectorEnv"):

@@ -370,14 +370,17 @@ def test_an_exit_in_a_tool_reaches_the_caller_and_the_loop_lives_on() -> None:
     assert begun(tools=Waiting()).step(SEARCH)[4]["tool_status"] == "ok"
 
 
-def test_an_instant_tool_that_waits_is_an_error() -> None:
+def test_an_instant_tool_that_waits_has_failed_and_is_no_longer_taken_for_one() -> None:
     class Lying(FakeTools):
         async def call(self, call: Call) -> ToolResult:
             await asyncio.sleep(0)
             return ToolResult("x")
 
-    with pytest.raises(RuntimeError, match="instant"):
-        begun(tools=Lying()).step(SEARCH)
+    env = begun(tools=Lying())
+    observation, _, _, _, info = env.step(SEARCH)
+    assert info["tool_status"] == "failed"
+    assert "instant" in observation
+    assert env.step(SEARCH)[4]["tool_status"] == "ok"
 
 
 @pytest.mark.parametrize("reply", [OSError("reset"), failing("reset")])

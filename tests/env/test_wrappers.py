@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence as equivalent
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
@@ -343,6 +344,34 @@ def test_a_lost_scorer_breaks_the_episode(research_env, penalty_first):
     assert "engine is gone" in info["error"]
     assert info["turn_reward"].outcome is None
     assert info["penalised"] is False
+
+
+@pytest.mark.parametrize("odd", ["-1.0", None, True, [1.0], 1j, KeyError("typo"), np.zeros(2)])
+def test_a_scorer_that_gives_no_number_breaks_the_episode(research_env, odd):
+    def values(messages, answer):
+        if len(messages) <= 3:
+            return -1.0
+        if isinstance(odd, Exception):
+            raise odd
+        return odd
+
+    env = InformationGainReward(research_env(), FakeScorer(values))
+    env.reset(seed=0)
+    visit = render_turn("a", Visit(("https://e.org",), "x"))
+    observation, reward, terminated, truncated, info = env.step(visit)
+    assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
+    assert info["ending"] == "broken"
+    assert "scorer" in info["error"]
+
+
+@pytest.mark.parametrize("scalar", [np.float32(-0.5), np.float64(-0.5), np.array(-0.5), -0.5])
+def test_a_scorers_scalar_is_a_number_whoever_made_it(research_env, scalar):
+    env = InformationGainReward(
+        research_env(), FakeScorer(lambda messages, answer: -1 if len(messages) <= 3 else scalar)
+    )
+    env.reset(seed=0)
+    info = env.step(render_turn("a", Visit(("https://e.org",), "x")))[4]
+    assert info["turn_reward"].information_gain == 0.5
 
 
 def test_a_scorer_that_is_wrong_is_a_bug_and_shows(research_env):

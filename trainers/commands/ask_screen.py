@@ -15,8 +15,8 @@ from rich.text import Text
 
 from agents.research import Answered, Called, Event, Finding, Remark, Thought
 from drv_env.calls import render_call
+from drv_env.printable import printable
 from drv_env.protocol import Search, Visit
-from drv_env.render import printable
 
 HITS = 10
 """Search results that are shown of a call."""

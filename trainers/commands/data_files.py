@@ -194,7 +194,7 @@ class DataReplayCheck:
     def run(self) -> None:
         """Check, and say how many turns match and which is the first that doesn't."""
         from drv_env.errors import TaskDataError
-        from drv_env.render import printable
+        from drv_env.printable import printable
         from replay.replay_check import check_replay
         from replay.web import RecordedWeb
 
@@ -238,7 +238,7 @@ def _is_broken(trajectory: Trajectory, passed: Passed) -> bool:
 
 def _report(passed: Passed) -> None:
     if passed.count:
-        from drv_env.render import printable
+        from drv_env.printable import printable
 
         _say(f"{passed.count:,} rows were passed over, the first of them:")
         for reason in passed.reasons:

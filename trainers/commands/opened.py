@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
+
+from drv_env.tools.base import Tools
+from drv_env.tools.closing import close_tools
 
 T = TypeVar("T")
 
@@ -31,7 +35,7 @@ class Opened:
         """Close this at the end, where it has something to close."""
         close = getattr(thing, "close", None)
         if close is not None:
-            self._closers.append(close)
+            self._closers.append(partial(close_tools, thing) if isinstance(thing, Tools) else close)
         return thing
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

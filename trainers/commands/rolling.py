@@ -22,7 +22,7 @@ from agents.rollout import Rollout, RolloutSettings, stream
 from agents.rollout_folder import RolloutFolder
 from drv_env.errors import DrvError
 from drv_env.game import Game
-from drv_env.render import printable
+from drv_env.printable import printable
 from drv_env.tasks import Task
 from replay.store import read_trajectories
 from replay.trajectory import Trajectory

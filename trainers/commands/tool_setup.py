@@ -204,7 +204,7 @@ def some_questions(tasks: list[Task], count: int, seed: int, called: str) -> lis
 
 
 def _read_file(path: str, say: Callable[[str], None]) -> list[Task]:
-    from drv_env.render import printable
+    from drv_env.printable import printable
     from drv_env.task_files import read_tasks
 
     found = read_tasks(path)

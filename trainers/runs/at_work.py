@@ -13,6 +13,7 @@ from torch import nn
 from agents.engines.base import Engine
 from agents.vector_rollout import VectorEnv
 from drv_env import ENV_ID, background
+from drv_env.tools.closing import close_tools_now
 from trainers.commands.tool_setup import make_outcome
 from trainers.model_setup import engine_weights
 from trainers.runs.playing import Playing
@@ -54,7 +55,8 @@ def at_work(playing: Playing) -> Iterator[AtWork]:
                 stack.callback(lambda: background.run(close()))
             return thing
 
-        tools = closing(playing.tools.make())  # before the model, for a key that is missing
+        tools = playing.tools.make()  # before the model, for a key that is missing
+        stack.callback(close_tools_now, tools)
         outcome = closing(make_outcome(run.outcome))
         model = ready_model(run.model, run.rl.seed)
         engine = closing(playing.start_engine())

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from drv_env.tools.base import Call, Clock, ToolResult, Tools, ToolSchema
+from drv_env.tools.results import checked_result
 
 T = TypeVar("T")
 
@@ -36,6 +37,14 @@ class Layer:
     async def call(self, call: Call) -> ToolResult:
         """Carry out one call."""
         return await self.tools.call(call)
+
+    async def checked(self, call: Call) -> ToolResult:
+        """What the wrapped tools give, checked whole: for layers that read results.
+
+        Raises:
+            ToolError: when it is no proper result; whatever else the tools raise.
+        """
+        return checked_result(await self.tools.call(call))
 
     async def close(self) -> None:
         """Close the wrapped tools."""

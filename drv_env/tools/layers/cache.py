@@ -56,7 +56,7 @@ class Cache(Layer):
             self.hits += 1
             return replace(kept[1], cost=0.0, latency=0.0)
         self.misses += 1
-        result = await self.tools.call(call)
+        result = await self.checked(call)
         if result.status in (Status.OK, Status.EMPTY) and is_whole(result.data):
             self._kept[key] = (self._now(), result)
             self._kept.move_to_end(key)

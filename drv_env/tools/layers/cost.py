@@ -50,7 +50,7 @@ class CostMeter(Layer):
         """
         if self.budget is not None and self.spent >= self.budget:
             raise BudgetSpent
-        result = await self.tools.call(call)
+        result = await self.checked(call)
         self.spent += result.cost
         if result.cost:
             self.by_task[call.task.id] += result.cost  # type: ignore[assignment]

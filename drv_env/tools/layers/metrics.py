@@ -66,7 +66,7 @@ class Metrics(Layer):
         self.in_flight += 1
         status, kind = str(Status.FAILED), "failed"
         try:
-            result = await self.tools.call(call)
+            result = await self.checked(call)
             status, kind = result.status.value, self._read(call.name, result)
             return result
         except ToolError as error:
@@ -101,7 +101,8 @@ class Metrics(Layer):
             status = str(record["status"])
             why = str(record.get("kind", ""))
             self.parts[tool, status, why] += 1
-            for retried in record.get("retries", ()):
+            retries = record.get("retries")
+            for retried in retries if isinstance(retries, list) else ():
                 self.retries[tool, str(retried)] += 1
             if "summariser" in record:
                 self.parts["summariser", Status.FAILED.value, str(record["summariser"])] += 1

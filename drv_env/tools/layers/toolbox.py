@@ -65,9 +65,9 @@ class UserTool:
             raise _attributed(error) from error.__cause__
         if isinstance(result, str):
             return ToolResult(result)
-        if isinstance(result, ToolResult):
-            return result
-        raise ToolError(f"it returned {type(result).__name__} in place of text")
+        if not isinstance(result, ToolResult):
+            raise ToolError(f"it returned {type(result).__name__} in place of text")
+        return result
 
 
 def tool(schema: ToolSchema, function: ToolFunction) -> UserTool:

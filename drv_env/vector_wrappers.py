@@ -98,13 +98,13 @@ class VectorInformationGainReward(VectorWrapper):
                 )
                 if not ("penalised" in infos and infos["penalised"][index]):
                     rewards[index] += found
-        for index, error in self._score_openings(infos, shows=False):
-            _game_of(self.env).episodes[index].break_off(error)
+        for index, lost in self._score_openings(infos, shows=False):
+            _game_of(self.env).episodes[index].break_off(lost)
             shown[index] = ""
             if not terminated[index]:
                 truncated[index] = True
             _put(infos, "ending", index, str(Ending.BROKEN))
-            _put(infos, "error", index, str(error))
+            _put(infos, "lost", index, str(lost))
         return tuple(shown), rewards, terminated, truncated, infos
 
     def _score_openings(self, infos: Info, shows: bool = True) -> list[tuple[int, DrvError]]:

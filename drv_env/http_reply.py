@@ -133,6 +133,9 @@ class Unpacker:
         ToolError: for an encoding that was not offered.
     """
 
+    MOST_MEMBERS = 1_000
+    """Of a gzip body; each has a start that costs, and honest ones hold kilobytes."""
+
     def __init__(self, encoding: str, limit: int) -> None:
         self._encoding = encoding.strip().lower().removeprefix("x-")
         if self._encoding not in ("", "identity", "gzip", "deflate"):
@@ -144,6 +147,7 @@ class Unpacker:
         self._sent = 0
         self._parts: list[bytes] = []
         self._size = 0
+        self._members = 0
         self._engine = self._new() if self._encoding in ("gzip", "deflate") else None
 
     def feed(self, data: bytes) -> None:
@@ -191,6 +195,11 @@ class Unpacker:
             self._engine = self._new(-15)  # some servers mean raw deflate, without a header
         while data:
             if self._engine.eof:
+                self._members += 1
+                if self._members > self.MOST_MEMBERS:
+                    raise ToolError(
+                        f"the packed reply has over {self.MOST_MEMBERS:,} parts", kind="too_costly"
+                    )
                 if not data.startswith(b"\x1f") or self._encoding != "gzip":
                     return  # padding after the end
                 self._engine = self._new()

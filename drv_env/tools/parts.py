@@ -24,6 +24,7 @@ REFUSALS = frozenset(
         "refused_address",
         "bad_url",
         "too_large",
+        "too_costly",
         "not_text",
         "redirects",
         "unauthorised",

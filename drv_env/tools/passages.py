@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -64,24 +65,48 @@ def snippet(text: str, wanted: Collection[str], words: int) -> str:
         for match in _TERM.finditer(text)
         if match[0].casefold() in wanted
     ]
-    best, first, last = 0, 0, 0
-    for place, (number, _) in enumerate(hits):
-        seen: set[str] = set()
-        reached = number
-        for at in range(place, len(hits)):
-            other, term = hits[at]
-            if other >= number + words:
-                break
-            if term not in seen:
-                seen.add(term)
-                reached = other
-        if len(seen) > best:
-            best, first, last = len(seen), number, reached
-            if best == len(wanted):
-                break
+    first, last = _densest(hits, words, len(wanted))
     start = first - (words - (last - first + 1)) // 2
     start = max(0, min(start, len(spans) - words))
     return text[spans[start][0] : spans[start + words - 1][1]]
+
+
+def _densest(hits: list[tuple[int, str]], words: int, most: int) -> tuple[int, int]:
+    """The first window of ``words`` words, from a hit on, that holds most different terms.
+
+    Args:
+        hits: number of the word and its term, in order.
+        words: of a window.
+        most: different terms that there can be.
+
+    Returns:
+        Numbers of the words in which the window's first and last new terms stand; zeros
+        without a hit.
+    """
+    best = place = end = 0
+    inside: Counter[str] = Counter()
+    for start, (number, term) in enumerate(hits):
+        while end < len(hits) and hits[end][0] < number + words:
+            inside[hits[end][1]] += 1
+            end += 1
+        if len(inside) > best:
+            best, place = len(inside), start
+            if best == most:
+                break
+        inside[term] -= 1
+        if not inside[term]:
+            del inside[term]
+    if not hits:
+        return 0, 0
+    first = last = hits[place][0]
+    seen: set[str] = set()
+    for number, term in hits[place:]:
+        if number >= first + words:
+            break
+        if term not in seen:
+            seen.add(term)
+            last = number
+    return first, last
 
 
 def sentences(text: str) -> list[str]:

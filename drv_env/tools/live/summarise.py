@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,9 +21,10 @@ from drv_env import prompts
 from drv_env.chat import ChatClient
 from drv_env.errors import SettingError, ToolError
 from drv_env.retry import RetryPolicy
+from drv_env.tools.live.page_worker import PageWorkers, find_passages
 from drv_env.tools.live.pages import ReadPage
 from drv_env.tools.live.tokens import Tokens, estimate, parts_of
-from drv_env.tools.passages import beginning, evidence
+from drv_env.tools.passages import beginning
 
 PROMPT = """\
 Below is the text of a web page, between <page> and </page>, and a goal. Take from the page what \
@@ -51,6 +53,10 @@ Goal: {goal}
 
 Write one summary of the whole page for the goal, in a few sentences. Reply with one JSON object \
 and nothing else: {{"summary": "…"}}"""
+
+
+_SHORT = 20_000
+"""Characters of a text whose passages are found within some milliseconds, on the spot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +101,22 @@ class PassageExtractor:
         if words < 1:
             raise SettingError(f"words must be at least 1, got {words}")
         self._words = words
+        self._workers = PageWorkers()
 
     async def digest(self, page: ReadPage, goal: str) -> Digest:
         """See :class:`Digester`."""
-        return await asyncio.to_thread(self._digest, page, goal)
+        if len(page.text) <= _SHORT:
+            text, found = find_passages(page.text, goal, self._words)
+        else:
+            try:
+                text, found = await self._workers.passages(page.text, goal, self._words)
+            except ToolError:  # its beginning is had at no price
+                text, found = beginning(page.text, self._words), False
+        return Digest(text if found or not goal else prompts.not_on_page(text))
 
     async def close(self) -> None:
-        """Nothing to give back."""
-
-    def _digest(self, page: ReadPage, goal: str) -> Digest:
-        passages = evidence(page.text, goal, self._words)
-        if passages:
-            return Digest("\n".join(passages))
-        start = beginning(page.text, self._words)
-        return Digest(prompts.not_on_page(start) if goal else start)
+        """End the processes that nobody else uses; may be called twice."""
+        self._workers.close()
 
 
 class Summariser:
@@ -174,9 +182,7 @@ class Summariser:
         await self._fallback.close()
 
     async def _read(self, page: ReadPage, goal: str, spent: _Spent) -> Digest:
-        parts, cut = await asyncio.to_thread(
-            parts_of, page.text, self._count, self._max_page_tokens, self._part_tokens
-        )
+        parts, cut = await self._cut(page.text)
         digests, missing = await self._each(parts, goal, spent)
         digest = digests[0] if len(parts) == 1 else await self._merge(digests, goal, spent)
         if missing:
@@ -189,6 +195,16 @@ class Summariser:
             summary = f"{digest.summary} {prompts.page_was_cut()}".strip()
             digest = replace(digest, summary=summary)
         return digest
+
+    async def _cut(self, text: str) -> tuple[list[str], bool]:
+        """Parts of a page, and whether more follows; a thread that counts ends when this does."""
+        stop = threading.Event()
+        try:
+            return await asyncio.to_thread(
+                parts_of, text, self._count, self._max_page_tokens, self._part_tokens, stop
+            )
+        finally:
+            stop.set()
 
     async def _each(
         self, parts: list[str], goal: str, spent: _Spent

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
+
+from drv_env.errors import ToolError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -33,7 +36,9 @@ def estimate(text: str) -> int:
     return wide + (len(text) - wide + 3) // 4
 
 
-def parts_of(text: str, count: Tokens, most: int, size: int) -> tuple[list[str], bool]:
+def parts_of(
+    text: str, count: Tokens, most: int, size: int, stop: threading.Event | None = None
+) -> tuple[list[str], bool]:
     """The first ``most`` tokens of a text in parts of up to ``size``, and whether more follows.
 
     Parts end at a line's or word's end where one is near.
@@ -43,8 +48,18 @@ def parts_of(text: str, count: Tokens, most: int, size: int) -> tuple[list[str],
         count: how tokens are counted; for a function, counts must not fall as texts grow.
         most: tokens in all.
         size: tokens of one part, at least 1.
+        stop: once it is set nothing is counted any more.
+
+    Raises:
+        ToolError: when it was stopped.
     """
-    counting = count if callable(count) else _by_tokenizer(count)
+    counted = count if callable(count) else _by_tokenizer(count)
+
+    def counting(part: str) -> int:
+        if stop is not None and stop.is_set():
+            raise ToolError("nobody waits for the page any more")
+        return counted(part)
+
     parts: list[str] = []
     at, left = 0, most
     # What is left of the limit after cutting at a word's end is not worth a part of its own.

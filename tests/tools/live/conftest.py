@@ -13,6 +13,7 @@ from aiohttp import web
 from drv_env.http import HttpClient
 from drv_env.retry import RetryPolicy
 from drv_env.tools.live import FetchReader, JinaReader, LiveTools, Serper
+from drv_env.tools.live.page_worker import WORKERS
 
 LIMIT = 200_000
 """Bytes of a body that the tests' clients accept."""
@@ -206,6 +207,19 @@ class Waits(list):
 
     async def __call__(self, seconds):
         self.append(seconds)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _page_workers():
+    """Keeps the processes that read pages from one test to the next."""
+
+    class Tests:
+        """Who leases them."""
+
+    tests = Tests()
+    release = WORKERS.lease(tests)
+    yield
+    release()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from drv_env.protocol import Search, Visit
 from drv_env.tasks import Task
 from drv_env.tools.base import Call
 from drv_env.tools.layers import InFlight, Metrics, TimeOut
+from drv_env.tools.live.page_worker import WORKERS
 
 TASK = Task("Q?", ("A",))
 CALLS = 1000
@@ -97,4 +98,4 @@ def test_a_thousand_calls_are_all_accounted_for_and_leave_nothing(new_site, live
     assert more_files <= 0
     assert grown < 5_000_000, f"{grown} bytes more after a thousand calls"
     gc.collect()
-    assert open_files() <= files + 2
+    assert open_files() <= files + 2 + 3 * len(WORKERS._idle)  # which the tests keep

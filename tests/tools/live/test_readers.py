@@ -10,7 +10,7 @@ import pytest
 from drv_env.errors import ToolError
 from drv_env.http_reply import HttpReply
 from drv_env.tools.live import FetchReader, JinaReader, PassageExtractor, ReadPage
-from drv_env.tools.live.fetch import content_kind, read_html, read_pdf
+from drv_env.tools.live.extraction import content_kind, read_html, read_pdf
 
 KEYS = ("first-jina-key", "second-jina-key", "third-jina-key")
 

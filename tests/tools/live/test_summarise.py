@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
 
@@ -190,3 +191,30 @@ def test_settings_that_can_not_work_are_refused():
         Summariser(chat, part_tokens=10)
     with pytest.raises(SettingError, match="words must be at least 1, got 0"):
         PassageExtractor(0)
+
+
+def test_counting_stops_when_nobody_waits_any_more():
+    """A visit's thread ends with the visit, at the next count."""
+    counted = []
+    counting, going_on = threading.Event(), threading.Event()
+
+    def count(text):
+        counted.append(len(text))
+        counting.set()
+        going_on.wait()
+        return len(text)
+
+    async def main():
+        chat = ChatClient("http://127.0.0.1:1/v1", "small")
+        summariser = Summariser(chat, count=count, part_tokens=100, max_page_tokens=1_000)
+        page = ReadPage("https://a.org", "", "word " * 1_000)
+        digest = asyncio.create_task(summariser.digest(page, "x"))
+        await asyncio.to_thread(counting.wait)
+        digest.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await digest
+        going_on.set()
+        await summariser.close()
+
+    asyncio.run(main())  # which waits for its threads
+    assert len(counted) == 1

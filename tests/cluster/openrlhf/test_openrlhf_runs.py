@@ -89,7 +89,7 @@ def igpo(agent, tmp_path_factory) -> Ran:
 @pytest.fixture(scope="module")
 def grpo(agent, tmp_path_factory) -> Ran:
     # with a penalty, for so small an agent hardly ever answers right, and all alike is no signal
-    credit = replace(GRPO, format_penalty=1.0)
+    credit = replace(GRPO, format_penalty=1.0, penalty_alone=True, outcome_weight_final=0.5)
     return reinforce(agent, tmp_path_factory.mktemp("grpo"), credit=credit)
 
 
@@ -108,6 +108,10 @@ def test_both_steps_have_finite_figures_by_our_names(ran):
         assert each["grad_norm"] > 0
         assert each["staleness"] == 0
     assert [each["weight_version"] for each in steps] == [1, 2]
+
+
+def test_weights_that_move_are_those_of_the_step(grpo):
+    assert [each["outcome_weight"] for each in grpo.metrics()] == [0.75, 0.5]
 
 
 def test_every_engine_had_the_models_weights_after_each_transfer(ran):

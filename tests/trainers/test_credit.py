@@ -119,6 +119,7 @@ def test_gains_by_turn_need_the_tools():
         {"scale_floor": -0.1},
         {"scale_max": math.inf},
         {"adaptive_gamma_min_weight": -0.1},
+        {"adaptive_gamma_min_weight": 1.1},
         {"adaptive_gamma_min_weight": 2.0},
         {"penalty_alone": True, "format_penalty": None},
     ],

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from drv_env import background
-from drv_env.errors import SettingError
+from drv_env.settings import at_least, checked_whole
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -49,8 +49,7 @@ class Ahead(Generic[Batch, Result]):
         play: Callable[[Batch], Coroutine[Any, Any, Result]],
         max_staleness: int = 0,
     ) -> None:
-        if max_staleness < 0:
-            raise SettingError(f"max_staleness must be 0 or more, got {max_staleness}")
+        checked_whole("max_staleness", max_staleness, at_least(0))
         self._batches = iter(batches)
         self._play = play
         self._max_staleness = max_staleness

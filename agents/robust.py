@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from drv_env.episode import Episode
 from drv_env.errors import SettingError
 from drv_env.protocol import read_turn
+from drv_env.settings import at_least, check_fields
 
 Fault = Literal["repetition", "unreadable", "duplicate"]
 
@@ -47,15 +48,9 @@ class RobustSampling:
     repeated: int = 96
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise SettingError(f"attempts must be at least 1, got {self.attempts}")
-        if self.repeats < 3:
-            raise SettingError(f"repeats must be at least 3, got {self.repeats}")
+        check_fields(self, attempts=at_least(1), repeats=at_least(3))
         if self.repeated < self.repeats:
             raise SettingError(f"repeated must be at least {self.repeats}, got {self.repeated}")
-        unknown = [fault for fault in self.faults if fault not in _FAULTS]
-        if unknown:
-            raise SettingError(f"faults may be {', '.join(_FAULTS)}; got {unknown}")
 
     def again(self, attempts: int, episode: Episode, text: str, units: NDArray[np.int32]) -> bool:
         """Whether to throw this turn away and sample another.

@@ -40,11 +40,12 @@ from agents.engines.base import ChatEngine, Engine, Sampling
 from agents.meter import Meter
 from agents.players import TURN_TIMEOUT, ChatPlayer, Player, TokenPlayer, TurnSettings
 from agents.robust import RobustSampling
-from drv_env.episode import Ending, Episode
+from drv_env.episode import Episode
 from drv_env.errors import DrvError, EngineError, SettingError
 from drv_env.game import Game
 from drv_env.play import Played
 from drv_env.rewards.records import TurnReward
+from drv_env.settings import SEED, above, at_least, between, check_fields
 from drv_env.tasks import Task
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
@@ -90,22 +91,18 @@ class RolloutSettings:
     seed: int | None = 0
 
     def __post_init__(self) -> None:
-        for name in ("group_size", "max_episodes", "max_requests", "max_calls"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise SettingError(f"{name} must be at least 1, got {value}")
-        for name in ("turn_timeout", "episode_timeout"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise SettingError(f"{name} must be above 0 seconds, got {value}")
-        if self.stragglers not in ("wait", "ask", "cancel"):
-            raise SettingError(f"stragglers may be wait, ask or cancel, got {self.stragglers!r}")
-        if not 0 < self.straggler_share <= 1:
-            raise SettingError(f"straggler_share must be in (0, 1], got {self.straggler_share}")
-        for name in ("retries", "seed"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise SettingError(f"{name} must be 0 or more, got {value}")
+        check_fields(
+            self,
+            group_size=at_least(1),
+            max_episodes=at_least(1),
+            max_requests=at_least(1),
+            max_calls=at_least(1),
+            turn_timeout=above(0, "seconds"),
+            episode_timeout=above(0, "seconds"),
+            straggler_share=between(0, 1, least_open=True),
+            retries=at_least(0),
+            seed=SEED,
+        )
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -304,11 +301,10 @@ class _Work:
         own = {"task": attempt.id.task, "sample": attempt.id.sample, "attempt": attempt.number}
         provenance = {**self.provenance, **own}
         player = self._player(attempt)
-        try:
-            episode = self.game.episode(attempt.task, player.counter)
-        except SettingError as error:  # a question that the rules leave no room for
+        episode = self.game.begin(attempt.task, player.counter)
+        if episode.ending is not None:  # the rules leave no room for its question
             attempt.final = True
-            return _never_begun(attempt.task, error, provenance)
+            return Trajectory.of(episode, (), None, provenance)
         attempt.episode = episode
         self._hurry()
         rewards: list[TurnReward] = []
@@ -383,13 +379,6 @@ def _close_gap(episode: Episode, rewards: list[TurnReward]) -> None:
     """A turn that was taken but whose tool or judge was cut off has no reward yet."""
     if len(rewards) < len(episode.turns):
         rewards.append(TurnReward(None, episode.turns[-1].well_formed, None))
-
-
-def _never_begun(task: Task, error: SettingError, provenance: Mapping[str, Any]) -> Trajectory:
-    opening = ({"role": "user", "content": task.question},)
-    return Trajectory(
-        task, opening, (), (), Ending.BROKEN, error=str(error), provenance=dict(provenance)
-    )
 
 
 def _undo_cancellation() -> None:

@@ -24,6 +24,7 @@ from typing import Any
 from agents import folder_lock
 from agents.rollout import EpisodeId, Rollout
 from drv_env.errors import SettingError
+from drv_env.settings import at_least, checked_number
 from drv_env.tasks import Task
 from replay.store import TrajectoryWriter, read_columns
 
@@ -56,7 +57,7 @@ class RolloutFolder:
         flush_seconds: float = FLUSH_SECONDS,
     ) -> None:
         self.path = Path(path)
-        self._flush_seconds = flush_seconds
+        self._flush_seconds = checked_number("flush_seconds", flush_seconds, at_least(0))
         self._tasks = len(tasks)
         asked = {"tasks": fingerprint(tasks), "task_count": len(tasks), **(asked or {})}
         self._asked = json.loads(json.dumps(asked))

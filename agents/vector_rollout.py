@@ -21,6 +21,7 @@ from drv_env.context import ContextCounter
 from drv_env.episode import Episode
 from drv_env.errors import DrvError, EngineError, SettingError
 from drv_env.rewards.records import TurnReward
+from drv_env.settings import above, at_least, checked_number, checked_seed, checked_whole
 from drv_env.tasks import Task
 from drv_env.vector import DeepResearchVectorEnv
 from replay.template import ChatTemplate
@@ -75,8 +76,11 @@ def rollout_vector(
         One trajectory a task, in order, with transcripts.
 
     Raises:
-        SettingError: when ``env`` is not of this package.
+        SettingError: when ``env`` is not of this package, or a number can't work.
     """
+    seed = None if seed is None else checked_seed(seed)
+    group_size = checked_whole("group_size", group_size, at_least(1))
+    checked_number("turn_timeout", turn_timeout, above(0, "seconds"))
 
     def play(batch: Sequence[Task], over: int) -> list[Trajectory]:
         players = [
@@ -101,7 +105,9 @@ def rollout_vector(
 
         counters = [player.counter for player in players]
         return [
-            Trajectory.of(episode, rewards, player.transcript, provenance)
+            Trajectory.of(
+                episode, rewards, player.transcript if episode.turns else None, provenance
+            )
             for (episode, rewards), player in zip(
                 _lockstep(env, batch, act, over, on_turns, counters), players, strict=True
             )
@@ -178,7 +184,7 @@ def _lockstep(
     env.reset(options=options)
     episodes = game.episodes[: len(tasks)]
     rewards: list[list[TurnReward]] = [[] for _ in tasks]
-    playing = dict(enumerate(episodes))
+    playing = {index: item for index, item in enumerate(episodes) if item.ending is None}
     while playing:
         actions = [""] * env.num_envs  # what is over, or spare, may do anything
         taken = dict(playing)

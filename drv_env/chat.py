@@ -14,6 +14,7 @@ from typing import Any
 from drv_env.errors import SettingError, ToolError
 from drv_env.http import HttpClient
 from drv_env.secrets import Secret, as_secret, mask
+from drv_env.settings import above, at_least, checked_number, checked_whole
 
 _ABSURD = 2**31
 """No server has counted so many tokens: what says so has counted nothing."""
@@ -80,6 +81,13 @@ class ChatClient:
             raise SettingError(f"base_url must be an http(s) url, got {mask(base_url)!r:.200}")
         if not model.strip():
             raise SettingError("model is blank; give the model's name at the endpoint")
+        checked_number("timeout", timeout, above(0, "seconds"))
+        if temperature is not None:
+            checked_number("temperature", temperature, at_least(0))
+        if max_tokens is not None:
+            checked_whole("max_tokens", max_tokens, at_least(1))
+        for number, price in enumerate(prices):
+            checked_number(f"prices[{number}]", price, at_least(0))
         self.base_url = base
         self.model = model.strip()
         self._key = as_secret(api_key)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from drv_env.settings import at_least, checked_whole
 
 Message = dict[str, str]
 """``{"role": "system" | "user" | "assistant", "content": text}``."""
 
 
+@runtime_checkable
 class ContextCounter(Protocol):
     """Counts context tokens as the transcript will hold them, separators included."""
 
@@ -35,7 +38,7 @@ class TextCounter:
 
     def __init__(self, count: Callable[[str], int], per_message: int = 5) -> None:
         self._count = count
-        self._per_message = per_message
+        self._per_message = checked_whole("per_message", per_message, at_least(0))
 
     def opening(self, messages: Sequence[Message]) -> int:
         """Tokens of the opening messages with the first generation prompt."""

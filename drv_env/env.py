@@ -12,7 +12,7 @@ from drv_env.errors import SettingError
 from drv_env.game import (
     Game,
     Info,
-    check_options,
+    checked_options,
     is_terminated,
     is_truncated,
     observation_text,
@@ -23,6 +23,7 @@ from drv_env.game import (
 from drv_env.play import Outcome, Played
 from drv_env.render import conversation, show_new, show_opening
 from drv_env.rewards.outcome import exact_match
+from drv_env.settings import checked_seed
 from drv_env.spaces import TextSpace
 from drv_env.task_files import TaskSource
 from drv_env.tools.base import Clock, Tools
@@ -134,11 +135,13 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
             The question, and info with ``task_id`` and the opening ``messages``.
 
         Raises:
-            SettingError: for an option of another name.
+            SettingError: for an option of another name, a seed that is none, or a question that
+                the rules leave no room for.
+            TaskDataError: for a task that is none.
         """
+        seed = None if seed is None else checked_seed(seed)
+        task = self.game.task_of(checked_options(options, ("task",)))
         super().reset(seed=seed)
-        check_options(options, ("task",))
-        task = self.game.task_of(options)
         if task is None:
             task = self.game.tasks[int(self.np_random.integers(len(self.game.tasks)))]
         self._episode = self.game.episode(task)

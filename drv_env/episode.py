@@ -46,6 +46,7 @@ from drv_env.protocol import (
     read_turn,
     render_observation,
 )
+from drv_env.settings import above, at_least, check_fields
 from drv_env.tasks import Task
 from drv_env.tools.base import (
     SEARCH_SCHEMA,
@@ -149,20 +150,19 @@ class Rules:
     reading: ReadingRule = "default"
 
     def __post_init__(self) -> None:
-        for name in ("max_turns", "max_turn_tokens", "max_failures"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_fields(
+            self,
+            max_turns=at_least(1),
+            max_turn_tokens=at_least(1),
+            max_failures=at_least(1),
+            max_seconds=above(0),
+            max_cost=above(0),
+        )
         if self.count_forced_turn and self.max_turns < 2:
             raise SettingError(
                 "with count_forced_turn, max_turns must be at least 2 (one tool turn and the "
                 f"answer), got {self.max_turns}"
             )
-        for name in ("max_seconds", "max_cost"):
-            limit = getattr(self, name)
-            if limit is not None and not limit > 0:
-                raise SettingError(f"{name} must be above 0, got {limit}")
-        if self.reading not in ("default", "released"):
-            raise SettingError(f"reading must be 'default' or 'released', got {self.reading!r}")
 
     @property
     def tool_turns(self) -> int:
@@ -219,6 +219,8 @@ class Episode:
         rules: Rules,
         counter: ContextCounter | None = None,
         clock: Clock = still_clock,
+        *,
+        break_without_room: bool = False,
     ) -> None:
         self.task = task
         self.rules = rules
@@ -244,7 +246,7 @@ class Episode:
         if counter is not None:
             self.context = counter.opening(self.messages)
         self._held_back = 2 * rules.max_turn_tokens + max(map(self._size, map(_request, _FORCED)))
-        self._check_room()
+        self._check_room(break_without_room)
 
     @property
     def opening(self) -> list[Message]:
@@ -438,17 +440,20 @@ class Episode:
     def _size(self, observation: Observation) -> int:
         return 0 if self._counter is None else self._counter.observation(observation.message)
 
-    def _check_room(self) -> None:
+    def _check_room(self, break_without: bool) -> None:
         if self.rules.max_context is None:
             return
         if self._counter is None:
             raise SettingError("max_context needs a counter; pass one, or leave max_context None")
         if not self._fits(self.context):
-            raise SettingError(
+            error = SettingError(
                 f"max_context={self.rules.max_context} is too small: the opening takes "
                 f"{self.context} tokens and {self._held_back} are held back for one turn, the "
                 "request for the answer and the answer; raise it or lower max_turn_tokens"
             )
+            if not break_without:
+                raise error
+            self.break_off(error)
 
 
 def _request(budget: Budget) -> Observation:

@@ -30,6 +30,7 @@ from drv_env.play import (
     seen,
 )
 from drv_env.rewards.outcome import exact_match
+from drv_env.settings import above, checked_number, shown
 from drv_env.spaces import SampledText
 from drv_env.task_files import TaskSource, load_tasks
 from drv_env.tasks import Task, task_from
@@ -81,8 +82,7 @@ class Game:
                 f"got {type(tools).__name__}; see drv_env.tools"
             )
         for name, seconds in (("tool_timeout", tool_timeout), ("outcome_timeout", outcome_timeout)):
-            if not seconds > 0:
-                raise SettingError(f"{name} must be above 0 seconds, got {seconds}")
+            checked_number(name, seconds, above(0, "seconds"))
         self.tasks = load_tasks(tasks)
         self.tools = tools
         self.outcome = outcome
@@ -97,7 +97,7 @@ class Game:
                 f"rules.tools names {sorted(unknown)}, which the tools given don't have"
             )
         self._check_worlds()
-        self.episode(self.tasks[0])
+        self._check_rules()
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -119,14 +119,35 @@ class Game:
                     f"tools don't have; they have {', '.join(known[:5])}"
                 )
 
-    def task_of(self, options: Mapping[str, Any] | None) -> Task | None:
+    def _check_rules(self) -> None:
+        """The rules must leave room for one of the questions at least."""
+        first: SettingError | None = None
+        for task in self.tasks:
+            try:
+                self.episode(task)
+            except SettingError as error:
+                first = first or error
+            else:
+                return
+        if first is not None:
+            raise first
+
+    def task_of(self, options: Mapping[str, Any]) -> Task | None:
         """The task that ``options["task"]`` sets, if any."""
-        chosen = None if options is None else options.get("task")
+        chosen = options.get("task")
         return None if chosen is None else task_from(chosen)
 
     def episode(self, task: Task, counter: ContextCounter | None = None) -> Episode:
         """A new episode of ``task``, counted by a counter of its own where one is given."""
         return Episode(task, self.rules, counter or self.counter, self.clock)
+
+    def begin(self, task: Task, counter: ContextCounter | None = None) -> Episode:
+        """A new episode among others; as :meth:`episode`, but it raises for no question.
+
+        An episode whose question the rules leave no room for is broken from its start.
+        """
+        counter = counter or self.counter
+        return Episode(task, self.rules, counter, self.clock, break_without_room=True)
 
     def play(self, turns: Sequence[tuple[Episode, str]]) -> list[Played]:
         """Play one turn in each of several episodes, from synchronous code.
@@ -253,15 +274,21 @@ def _tokens(text: str) -> int | None:
     return text.tokens if isinstance(text, SampledText) else None
 
 
-def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
-    """Refuse options of ``reset`` that nobody would read.
+def checked_options(options: Any, known: Sequence[str]) -> Mapping[str, Any]:
+    """The options of ``reset``, none of which nobody would read.
 
     Raises:
-        SettingError: naming the option and those there are.
+        SettingError: naming the option and those there are, or when they aren't by name.
     """
-    for name in options or {}:
+    if options is None:
+        return {}
+    there = f"there are: {', '.join(known)}"
+    if not isinstance(options, Mapping):
+        raise SettingError(f"the options of reset are by name ({there}), got {shown(options)}")
+    for name in options:
         if name not in known:
-            raise SettingError(f"reset has no option {name!r}; there are: {', '.join(known)}")
+            raise SettingError(f"reset has no option {shown(name)}; {there}")
+    return options
 
 
 def opening_info(episode: Episode) -> Info:
@@ -270,6 +297,11 @@ def opening_info(episode: Episode) -> Info:
         "task_id": episode.task.id,
         "messages": [dict(message) for message in episode.opening],
     }
+
+
+def broken_info(episode: Episode) -> Info:
+    """The info of the step that tells of an episode that was broken from its start."""
+    return {"ending": str(episode.ending), "answer": None, "error": str(episode.error)}
 
 
 def turn_info(episode: Episode, played: Played) -> Info:

@@ -26,10 +26,11 @@ from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from drv_env.addresses import AddressGuard
-from drv_env.errors import DrvError, SettingError, ToolError
+from drv_env.errors import DrvError, ToolError
 from drv_env.http_errors import attribute, status_error
 from drv_env.http_reply import ACCEPT_ENCODING, HttpReply, Unpacker, too_large
 from drv_env.secrets import Secret, proxy_secret
+from drv_env.settings import above, checked_number, checked_whole
 
 USER_AGENT = "Mozilla/5.0 (compatible; drv-env)"
 _ERROR_BODY = 65_536
@@ -67,14 +68,10 @@ class HttpClient:
         user_agent: str = USER_AGENT,
         guard: AddressGuard | None = None,
     ) -> None:
-        for name, value in (
-            ("limit", limit),
-            ("timeout", timeout),
-            ("connect_timeout", connect_timeout),
-            ("max_bytes", max_bytes),
-        ):
-            if not value > 0:
-                raise SettingError(f"{name} must be above 0, got {value}")
+        checked_whole("limit", limit, above(0))
+        checked_number("timeout", timeout, above(0))
+        checked_number("connect_timeout", connect_timeout, above(0))
+        checked_whole("max_bytes", max_bytes, above(0))
         self._limit = limit
         self._timeout = timeout
         self._connect_timeout = connect_timeout

@@ -15,6 +15,7 @@ from typing import TypeVar
 import tenacity
 
 from drv_env.errors import SettingError, ToolError
+from drv_env.settings import above, at_least, check_fields
 
 T = TypeVar("T")
 
@@ -52,16 +53,17 @@ class RetryPolicy:
     random: Callable[[], float] = field(default=random.random, repr=False)
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise SettingError(f"attempts must be at least 1, got {self.attempts}")
-        if not 0 < self.first_wait <= self.longest_wait:
+        check_fields(
+            self,
+            attempts=at_least(1),
+            first_wait=above(0, "seconds"),
+            longest_wait=above(0, "seconds"),
+            longest_retry_after=at_least(0, "seconds"),
+        )
+        if not self.first_wait <= self.longest_wait:
             raise SettingError(
                 f"first_wait must be above 0 and at most longest_wait={self.longest_wait}, "
                 f"got {self.first_wait}"
-            )
-        if not self.longest_retry_after >= 0:
-            raise SettingError(
-                f"longest_retry_after must be at least 0, got {self.longest_retry_after}"
             )
 
     async def run(

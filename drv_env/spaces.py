@@ -10,6 +10,7 @@ from gymnasium.spaces import Space
 
 from drv_env.errors import SettingError
 from drv_env.protocol import Answer, Search, Visit, render_turn
+from drv_env.settings import at_least, checked_whole
 
 _RANGES = ((0x20, 0x7E), (0x09, 0x0A), (0xA1, 0x24F), (0x4E00, 0x4FFF), (0x1F300, 0x1F5FF))
 _SAMPLE_CHARS = 64
@@ -37,9 +38,7 @@ class TextSpace(Space[str]):
     def __init__(
         self, max_length: int = 2**24, seed: int | np.random.Generator | None = None
     ) -> None:
-        if max_length < 1:
-            raise SettingError(f"max_length must be at least 1, got {max_length}")
-        self.max_length = int(max_length)
+        self.max_length = checked_whole("max_length", max_length, at_least(1))
         super().__init__(dtype=str, seed=seed)
 
     @property

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from drv_env.errors import SettingError, TaskDataError
+from drv_env.settings import at_least, check_fields, checked_seed, checked_shares, checked_whole
 from drv_env.tasks import Task
 
 Key = str | Callable[[Task], Any]
@@ -57,9 +58,8 @@ def split_tasks(
         >>> {part: len(found) for part, found in split_tasks(tasks, {"a": 0.9, "b": 0.1}).items()}
         {'a': 895, 'b': 105}
     """
-    shares = list(parts.values())
-    if not shares or not all(share > 0 for share in shares) or sum(shares) > 1 + 1e-9:
-        raise SettingError(f"parts must be above 0 and sum to at most 1, got {dict(parts)}")
+    checked_seed(seed)
+    shares = list(checked_shares(parts).values())
     # Shares that sum to 1 may add up to a little less in floating point.
     edges = [1.0 if edge > 1 - 1e-9 else edge for edge in np.cumsum(shares).tolist()]
     found: dict[str, list[Task]] = {part: [] for part in parts}
@@ -88,10 +88,10 @@ def sample_tasks(
         SettingError: when there are not so many, or for a negative seed.
         TaskDataError: for a weight that is not a finite number of at least 0.
     """
-    _check_seed(seed)
+    checked_seed(seed)
     sizes = _weights(tasks, weights)
     able = int(np.count_nonzero(sizes))
-    if not 0 <= count <= able:
+    if checked_whole("count", count) not in range(able + 1):
         raise SettingError(f"count must be from 0 to {able} (tasks that can be drawn), got {count}")
     # The first of independent exponential waits, each at its weight's rate, is a weighted
     # draw; the next ones are draws among the rest.
@@ -129,8 +129,7 @@ class Curriculum:
     levels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise SettingError(f"steps must be at least 1 draw, got {self.steps}")
+        check_fields(self, steps=at_least(1, "draw"))
         if self.start is not None and self.end is not None and not self.start <= self.end:
             raise SettingError(f"end must be at least start, got {self.start} to {self.end}")
 
@@ -187,9 +186,8 @@ class TaskOrder(Iterator[Task]):
     ) -> None:
         if not tasks:
             raise SettingError("there are no tasks to put in order")
-        _check_seed(seed)
         self.tasks = tuple(tasks)
-        self.seed = int(seed)
+        self.seed = checked_seed(seed)
         self.drawn = 0
         """Tasks drawn so far."""
         self.passes = 0
@@ -335,8 +333,3 @@ def _point(text: str) -> float:
     """A number in [0, 1) that depends on the text alone."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
-
-
-def _check_seed(seed: int) -> None:
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise SettingError(f"seed must be a whole number of at least 0, got {seed!r}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import datetime
-import decimal
 import json
 import math
 import re
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drv_env.errors import SettingError, TaskDataError
-from drv_env.tasks import ANSWER_SEPARATOR, Task
+from drv_env.tasks import ANSWER_SEPARATOR, Task, written_number
 
 MAX_CHARACTERS = 2**24
 """The longest question or answer taken: the most that the env's text space holds."""
@@ -261,12 +260,7 @@ def _text(value: Any, what: str) -> str:
     """A value as text: numbers as they are written, whole ones without ``.0``."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
-    elif isinstance(value, decimal.Decimal):
-        value = format(value, "f")
-    elif isinstance(value, float) and math.isfinite(value):
-        value = str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
+    value = written_number(value)
     if not isinstance(value, str):
         raise TaskDataError(f"{what} is {_kind(value)}, not a text or number")
     if len(value) > MAX_CHARACTERS:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import decimal
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from drv_env.errors import TaskDataError
+from drv_env.settings import shown
 
 ANSWER_SEPARATOR = "<|answer_split|>"
 """Separates alternative gold answers in one string, as in the DR-Venus release."""
@@ -45,7 +50,9 @@ class Task:
                 f"answers must be a sequence of strings, got the string {self.answers!r}; "
                 "use task_from() to split alternatives"
             )
-        answers = tuple(self.answers)
+        if not isinstance(self.answers, Iterable) or isinstance(self.answers, Mapping):
+            raise TaskDataError(f"answers must be a sequence of strings, got {self.answers!r:.200}")
+        answers = tuple(map(written_answer, self.answers))
         if not answers or not all(isinstance(a, str) and a.strip() for a in answers):
             raise TaskDataError(
                 f"task {self.question[:60]!r} needs at least one gold answer and no blank ones, "
@@ -95,6 +102,43 @@ def task_from(value: Task | Mapping[str, Any] | Sequence[Any]) -> Task:
     )
 
 
+def written_number(value: Any) -> Any:
+    """A number as it is written, a whole one without ``.0``; anything else as it is.
+
+    NumPy's and decimal numbers count too; True, False, NaN and infinities are no numbers.
+
+    Example:
+        >>> written_number(42), written_number(3.0), written_number(0.1), written_number(True)
+        ('42', '3', '0.1', True)
+    """
+    if isinstance(value, np.number):
+        value = value.item()
+    if isinstance(value, decimal.Decimal) and value.is_finite():
+        return format(value, "f")
+    if isinstance(value, float) and math.isfinite(value):
+        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return str(value)
+        except ValueError:  # over 4,300 digits
+            return value
+    return value
+
+
+def written_answer(value: Any) -> str:
+    """A gold answer as text: a text as it is, a number as it is written.
+
+    Raises:
+        TaskDataError: for anything else, True, False and NaN among it.
+    """
+    text = written_number(value)
+    if not isinstance(text, str):
+        raise TaskDataError(
+            f"a gold answer must be a text or a number, got {type(value).__name__} {shown(value)}"
+        )
+    return text
+
+
 def tasks_from(values: Iterable[Task | Mapping[str, Any] | Sequence[Any]]) -> list[Task]:
     """Every value as a :class:`Task`, in order.
 
@@ -114,13 +158,10 @@ def tasks_from(values: Iterable[Task | Mapping[str, Any] | Sequence[Any]]) -> li
 
 
 def _alternatives(answers: Any) -> tuple[str, ...]:
-    if isinstance(answers, str):
+    if answers is None or isinstance(answers, Mapping):
+        raise TaskDataError(f"a task needs a gold answer, got {answers!r:.200}")
+    if isinstance(answers, str | bytes) or not isinstance(answers, Iterable):
         answers = [answers]
-    if not isinstance(answers, Iterable) or isinstance(answers, Mapping):
-        raise TaskDataError(f"a task needs a gold answer, got {answers!r}")
-    found: list[str] = []
-    for answer in answers:
-        if not isinstance(answer, str):
-            raise TaskDataError(f"a gold answer must be a string, got {answer!r}")
-        found += answer.split(ANSWER_SEPARATOR)
-    return tuple(found)
+    return tuple(
+        part for answer in answers for part in written_answer(answer).split(ANSWER_SEPARATOR)
+    )

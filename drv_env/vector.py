@@ -6,7 +6,7 @@ fails or hangs until its time-out doesn't touch the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -20,7 +20,8 @@ from drv_env.errors import SettingError
 from drv_env.game import (
     Game,
     Info,
-    check_options,
+    broken_info,
+    checked_options,
     is_terminated,
     is_truncated,
     observation_text,
@@ -31,6 +32,7 @@ from drv_env.game import (
 from drv_env.play import Outcome
 from drv_env.render import conversation
 from drv_env.rewards.outcome import exact_match
+from drv_env.settings import at_least, checked_seed, checked_whole, shown
 from drv_env.spaces import TextSpace
 from drv_env.task_files import TaskSource
 from drv_env.tasks import Task, task_from
@@ -54,6 +56,9 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
     float64 ``(num_envs,)``; terminations and truncations bool ``(num_envs,)``; infos as
     Gymnasium's vector envs have them: arrays of length ``num_envs`` by key, each with a
     mask ``_key`` of the sub-environments it speaks of.
+
+    An episode whose question the rules leave no room for is broken from its start: the next
+    step ignores its action and tells so, truncated and paid 0.0; the others play on.
 
     A new episode's task is drawn from ``tasks``.  It begins, by ``autoreset_mode``:
 
@@ -97,8 +102,7 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ) -> None:
-        if num_envs < 1:
-            raise SettingError(f"num_envs must be at least 1, got {num_envs}")
+        num_envs = checked_whole("num_envs", num_envs, at_least(1))
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise SettingError(f"render_mode must be 'ansi' or None, got {render_mode!r}")
         self.autoreset_mode = _mode(autoreset_mode)
@@ -121,6 +125,8 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._rngs = [np.random.default_rng() for _ in range(num_envs)]
         self._episodes: list[Episode] = []
+        self._untold: set[int] = set()
+        """Where an episode was broken from its start, and no step has said so yet."""
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
@@ -154,22 +160,22 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             SettingError: when seeds, tasks or the mask don't fit ``num_envs``, or for an option
                 of another name.
         """
-        check_options(options, ("tasks", "counters", "reset_mask"))
-        options = dict(options or {})
-        chosen = _mask(options.pop("reset_mask", None), self.num_envs)
+        given = checked_options(options, ("tasks", "counters", "reset_mask"))
+        chosen = _mask(given.get("reset_mask"), self.num_envs)
         seeds = _seeds(seed, self.num_envs)
+        counters = self._counters(given)
+        tasks = self._given(given)
         super().reset(seed=next((s for s in seeds if s is not None), None))
         infos: list[Info] = [{} for _ in range(self.num_envs)]
         begun = []
-        counters = self._counters(options)
-        for index, task in enumerate(self._given(options)):
+        for index, task in enumerate(tasks):
             if not chosen[index]:
                 begun.append(self.episodes[index])
                 continue
             if seeds[index] is not None:
                 self._rngs[index] = np.random.default_rng(seeds[index])
-            begun.append(self.game.episode(task or self._draw(index), counters[index]))
-            infos[index] = opening_info(begun[index])
+            begun.append(self.game.begin(task or self._draw(index), counters[index]))
+            infos[index] = self._opened(index, begun[index])
         self._episodes = begun
         return tuple(_shown(episode) for episode in begun), _gather(infos)
 
@@ -192,7 +198,10 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
         infos: list[Info] = [{} for _ in range(self.num_envs)]
         playing = []
         for index, episode in enumerate(episodes):
-            if episode.ending is None:
+            if index in self._untold:
+                self._untold.discard(index)
+                infos[index] = broken_info(episode)
+            elif episode.ending is None:
                 playing.append(index)
             elif self.autoreset_mode is AutoresetMode.DISABLED:
                 raise gymnasium.error.ResetNeeded(
@@ -213,6 +222,8 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
         finals: list[Info] = [{} for _ in range(self.num_envs)]
         last: list[Info] = [{} for _ in range(self.num_envs)]
         for index in np.flatnonzero(terminated | truncated).tolist():
+            if index in self._untold:  # begun in this very step
+                continue
             finals[index], last[index] = infos[index], {"final_obs": observations[index]}
             observations[index], infos[index] = self._begin(index)
         gathered = _gather(infos)
@@ -237,21 +248,29 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
 
     def _begin(self, index: int) -> tuple[str, Info]:
         """A new episode in one sub-environment: its question and info."""
-        fresh = self.game.episode(self._draw(index))
+        fresh = self.game.begin(self._draw(index))
         self._episodes[index] = fresh
-        return fresh.task.question, opening_info(fresh)
+        return fresh.task.question, self._opened(index, fresh)
+
+    def _opened(self, index: int, episode: Episode) -> Info:
+        """The info of an episode that begins; one that is broken already is told next step."""
+        (self._untold.discard if episode.ending is None else self._untold.add)(index)
+        return opening_info(episode)
 
     def _draw(self, index: int) -> Task:
         return self.game.tasks[int(self._rngs[index].integers(len(self.game.tasks)))]
 
     def _counters(self, options: Mapping[str, Any]) -> list[ContextCounter | None]:
         chosen = options.get("counters")
-        counters = [None] * self.num_envs if chosen is None else list(chosen)
-        if len(counters) != self.num_envs:
-            raise SettingError(
-                f"options['counters'] must have one a sub-environment ({self.num_envs}), "
-                f"got {len(counters)}"
-            )
+        if chosen is None:
+            return [None] * self.num_envs
+        counters = _one_each("counters", chosen, self.num_envs)
+        for counter in counters:
+            if not isinstance(counter, ContextCounter | None):
+                raise SettingError(
+                    "options['counters'] must be context counters or None, "
+                    f"got {type(counter).__name__}"
+                )
         return counters
 
     def _given(self, options: Mapping[str, Any]) -> list[Task | None]:
@@ -259,13 +278,7 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
         chosen = options.get("tasks")
         if chosen is None:
             return [None] * self.num_envs
-        tasks: list[Task | None] = [task_from(task) for task in chosen]
-        if len(tasks) != self.num_envs:
-            raise SettingError(
-                f"options['tasks'] must have one task a sub-environment ({self.num_envs}), "
-                f"got {len(tasks)}"
-            )
-        return tasks
+        return [task_from(task) for task in _one_each("tasks", chosen, self.num_envs)]
 
 
 def _shown(episode: Episode) -> str:
@@ -274,6 +287,17 @@ def _shown(episode: Episode) -> str:
         return episode.task.question
     last = episode.turns[-1].observation
     return "" if last is None or episode.ending is not None else last.message
+
+
+def _one_each(name: str, values: Any, count: int) -> list[Any]:
+    """The values of an option that has one a sub-environment."""
+    wanted = f"options[{name!r}] must have one a sub-environment ({count})"
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise SettingError(f"{wanted}, got {shown(values)}")
+    found = list(values)
+    if len(found) != count:
+        raise SettingError(f"{wanted}, got {len(found)}")
+    return found
 
 
 def _mode(mode: AutoresetMode | str) -> AutoresetMode:
@@ -297,15 +321,16 @@ def _mask(mask: Any, count: int) -> np.ndarray:
     return mask
 
 
-def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
+def _seeds(seed: Any, count: int) -> list[int | None]:
     if seed is None:
         return [None] * count
-    if isinstance(seed, int | np.integer):
-        return [int(seed) + index for index in range(count)]
+    if isinstance(seed, str | bytes) or not isinstance(seed, Iterable):
+        first = checked_seed(seed)
+        return [first + index for index in range(count)]
     seeds = list(seed)
     if len(seeds) != count:
         raise SettingError(f"seed must be one number or {count} of them, got {len(seeds)}")
-    return seeds
+    return [None if each is None else checked_seed(each) for each in seeds]
 
 
 def _gather(infos: list[Info]) -> Info:

@@ -120,7 +120,7 @@ class VectorInformationGainReward(VectorWrapper):
         lost: list[tuple[int, DrvError]] = []
         begun = infos.get("_task_id", np.zeros(self.num_envs, dtype=bool))
         for index, episode in enumerate(_game_of(self.env).episodes):
-            if not begun[index]:
+            if not begun[index] or episode.ending is not None:
                 continue
             if shows:
                 self._gains[index].begin(episode)

@@ -7,7 +7,6 @@ penalty alone, whichever wrapper sees it first.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection
 from typing import Any
 
@@ -15,9 +14,10 @@ import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
 from drv_env.episode import Ending, Episode
-from drv_env.errors import DrvError, SettingError
+from drv_env.errors import DrvError
 from drv_env.game import Game, Info
 from drv_env.rewards.information_gain import GainKind, GainTracker, GoldAnswers, Scorer
+from drv_env.settings import at_least, checked_number
 
 
 class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
@@ -130,6 +130,4 @@ def check_penalty(penalty: float) -> float:
     Raises:
         SettingError: when it is negative or no number.
     """
-    if not 0 <= penalty < math.inf:
-        raise SettingError(f"penalty must be a number of at least 0, got {penalty}")
-    return float(penalty)
+    return float(checked_number("penalty", penalty, at_least(0)))

@@ -22,6 +22,7 @@ from typing import Literal
 
 from drv_env.errors import SettingError
 from drv_env.protocol import ANSWER, CALL, RESPONSE
+from drv_env.settings import at_least, check_fields
 from replay.align import (
     FinalTurn,
     Results,
@@ -61,17 +62,9 @@ class CleanRules:
     longest_message: int = 1_000_000
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("tags", ("released", "after_thought")),
-            ("results", ("released", "searches")),
-            ("repeats", ("released", "same_goal", "keep")),
-        ):
-            if getattr(self, name) not in known:
-                raise SettingError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        check_fields(self, longest_message=at_least(1))
         if not self.tools:
             raise SettingError("tools must name at least one tool")
-        if self.longest_message < 1:
-            raise SettingError(f"longest_message must be at least 1, got {self.longest_message}")
 
 
 @dataclass(frozen=True, slots=True)

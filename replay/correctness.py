@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from drv_env.errors import JudgeError, SettingError
+from drv_env.errors import JudgeError
 from drv_env.play import Outcome, score_answer
+from drv_env.settings import at_least, between, check_fields
 from drv_env.tasks import ANSWER_SEPARATOR, Task
 
 NO_GOLD = "no gold answer"
@@ -40,10 +41,7 @@ class CorrectnessFilter:
     at_once: int = 16
 
     def __post_init__(self) -> None:
-        if not 0 < self.keep_from <= 1:
-            raise SettingError(f"keep_from must be above 0 and at most 1, got {self.keep_from}")
-        if self.at_once < 1:
-            raise SettingError(f"at_once must be at least 1, got {self.at_once}")
+        check_fields(self, keep_from=between(0, 1, least_open=True), at_once=at_least(1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from drv_env.errors import SettingError
+from drv_env.settings import at_least, check_fields
 from replay.transcript import Transcript
 
 Cut = Literal["right", "turn"]
@@ -36,12 +36,7 @@ class RowSettings:
     shard_chars: int = 4_000_000
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 2:
-            raise SettingError(f"max_tokens must be at least 2, got {self.max_tokens}")
-        if self.cut not in ("right", "turn"):
-            raise SettingError(f"cut must be 'right' or 'turn', got {self.cut!r}")
-        if self.shard_chars < 1:
-            raise SettingError(f"shard_chars must be at least 1, got {self.shard_chars}")
+        check_fields(self, max_tokens=at_least(2), shard_chars=at_least(1))
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drv_env.errors import SettingError
+from drv_env.settings import at_least, checked_seed, checked_whole
 from replay.token_store import TokenStore
 
 
@@ -60,7 +61,11 @@ def draw(weights: ArrayLike, seed: int = 0, epoch: int = 0) -> NDArray[np.int64]
     Example:
         >>> sorted(draw([1.0, 0.0, 2.0]).tolist())
         [0, 2, 2]
+
+    Raises:
+        SettingError: for a seed that is none.
     """
+    checked_seed(seed)
     wanted = np.asarray(weights, np.float64)
     rng = np.random.default_rng((seed, epoch))
     copies = np.floor(wanted + rng.random(len(wanted))).astype(np.int64)
@@ -138,6 +143,7 @@ class PackedRows(Sequence[PackedRow]):
         """
         if row_length is None:
             row_length = int(store.index["settings"]["max_tokens"])
+        row_length = checked_whole("row_length", row_length, at_least(1))
         drawn = draw(store.weights, seed, epoch)
         if not len(drawn):
             raise SettingError("no document was drawn; are all weights 0?")

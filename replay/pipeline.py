@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from drv_env import background
 from drv_env.errors import SettingError, TaskDataError
+from drv_env.settings import SEED, at_least, check_fields
 from replay.clean import CleanRules
 from replay.clean_stats import CleanStats, histogram_svg, report
 from replay.clean_workers import ChunkPool, CleanWork
@@ -82,8 +83,7 @@ class CleanJob:
     def __post_init__(self) -> None:
         if not self.inputs:
             raise SettingError("name at least one file or folder to clean")
-        if self.workers < 1:
-            raise SettingError(f"workers must be at least 1, got {self.workers}")
+        check_fields(self, workers=at_least(1), shuffle=SEED)
         if self.out.exists() and not self.out.is_dir():
             raise SettingError(f"{self.out} is a file; the output is a folder")
         if any(path.absolute() == self.out.absolute() for path in self.inputs):

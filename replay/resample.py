@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from drv_env.errors import SettingError
+from drv_env.settings import check_fields
 
 BUCKET_BYTES = 2**26
 _FAN_OUT_BITS = 6
@@ -40,6 +41,7 @@ class Resampling:
     beyond: int = 5
 
     def __post_init__(self) -> None:
+        check_fields(self)
         limits = [limit for limit, _ in self.steps]
         if limits != sorted(set(limits)):
             raise SettingError(f"the steps of turns must rise, got {limits}")

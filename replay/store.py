@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from drv_env.errors import SettingError, TaskDataError
+from drv_env.errors import TaskDataError
+from drv_env.settings import at_least, checked_whole
 from replay.schema import (
     READABLE_VERSIONS,
     SCHEMA,
@@ -106,8 +107,7 @@ class TrajectoryWriter:
         self, folder: str | Path, part_rows: int = 64, part_bytes: int = 128_000_000
     ) -> None:
         for name, value in (("part_rows", part_rows), ("part_bytes", part_bytes)):
-            if value < 1:
-                raise SettingError(f"{name} must be at least 1, got {value}")
+            checked_whole(name, value, at_least(1))
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._part_rows = part_rows

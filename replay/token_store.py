@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drv_env.errors import SettingError, TaskDataError
+from drv_env.settings import at_least, checked_whole
 from replay.documents import Counts, Document, RowSettings, document_of
 from replay.recorded import recording_id
 from replay.sft_rows import transcribe
@@ -69,8 +70,7 @@ def write_documents(
         TaskDataError: when there is no trajectory.
     """
     settings = RowSettings() if settings is None else settings
-    if workers < 1:
-        raise SettingError(f"workers must be at least 1, got {workers}")
+    checked_whole("workers", workers, at_least(1))
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _INDEX).unlink(missing_ok=True)  # until all shards are there again

@@ -7,13 +7,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from drv_env.errors import SettingError
 from drv_env.rewards.records import TurnReward
+from drv_env.settings import at_least, between, check_fields
 
 Normalisation = Literal["joint", "separate", "scaled_separate", "raw_ig"]
 Assignment = Literal["segment", "turn"]
@@ -80,35 +80,18 @@ class Credit:
     scale_max: float = 10.0
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("assignment", ("segment", "turn")),
-            ("normalisation", ("joint", "separate", "scaled_separate", "raw_ig")),
-            ("baseline", ("mean", "leave_one_out")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise SettingError(
-                    f"{name} may be {', '.join(allowed)}, got {getattr(self, name)!r}"
-                )
-        if isinstance(self.search_tools, str):
-            raise SettingError(f"search_tools is a collection of names, got {self.search_tools!r}")
-        if not 0.0 < self.gamma <= 1.0:
-            raise SettingError(f"gamma must be in (0, 1], got {self.gamma}")
-        if not 0.0 <= self.adaptive_gamma_min_weight <= 1.0:
-            raise SettingError(
-                f"adaptive_gamma_min_weight must be in [0, 1], got {self.adaptive_gamma_min_weight}"
-            )
-        for name in (
-            "ig_weight",
-            "outcome_weight",
-            "ig_weight_final",
-            "outcome_weight_final",
-            "format_penalty",
-            "scale_floor",
-            "scale_max",
-        ):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise SettingError(f"{name} must be a number of at least 0, got {value}")
+        check_fields(
+            self,
+            gamma=between(0, 1, least_open=True),
+            ig_weight=at_least(0),
+            outcome_weight=at_least(0),
+            ig_weight_final=at_least(0),
+            outcome_weight_final=at_least(0),
+            adaptive_gamma_min_weight=between(0, 1),
+            format_penalty=at_least(0),
+            scale_floor=at_least(0),
+            scale_max=at_least(0),
+        )
         if self.penalty_alone and self.format_penalty is None:
             raise SettingError("penalty_alone needs a format_penalty")
 

@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from drv_env.settings import SEED, above, at_least, check_fields
+
 
 @dataclass(frozen=True, kw_only=True)
 class DemoConfig:
-    """Settings of the demo; the counts are at least 1."""
+    """Settings of the demo; the counts are at least 1.
+
+    Raises:
+        SettingError: naming a value that can't work.
+    """
 
     seed: int = 0
     """Decides the webs, the model and the sampling."""
@@ -35,3 +41,12 @@ class DemoConfig:
     """Which held-out questions: validation is for choosing settings."""
     threads: int = 1
     """Threads of torch."""
+
+    def __post_init__(self) -> None:
+        counts = ("worlds", "expert_episodes", "copy_steps", "sft_epochs", "rl_steps")
+        check_fields(
+            self,
+            seed=SEED,
+            rl_learning_rate=above(0),
+            **dict.fromkeys((*counts, "questions", "threads"), at_least(1)),
+        )

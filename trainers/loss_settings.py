@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from drv_env.errors import SettingError
+from drv_env.settings import above, at_least, between, check_fields
 
 Aggregation = Literal["rollout_mean", "token_mean", "constant"]
 KLEstimator = Literal["k1", "k2", "k3"]
@@ -55,31 +55,20 @@ class LossSettings:
     importance_cap: float | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("aggregation", ("rollout_mean", "token_mean", "constant")),
-            ("kl_estimator", ("k1", "k2", "k3")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise SettingError(
-                    f"{name} may be {', '.join(allowed)}, got {getattr(self, name)!r}"
-                )
-        if not 0 <= self.clip_low <= 1:
-            raise SettingError(f"clip_low must be in [0, 1], got {self.clip_low}")
-        if self.dual_clip is not None and not 1 < self.dual_clip < math.inf:
-            raise SettingError(f"dual_clip must be above 1 and finite, got {self.dual_clip}")
-        for name in ("clip_high", "kl_weight", "entropy_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise SettingError(
-                    f"{name} must be a number of at least 0, got {getattr(self, name)}"
-                )
+        check_fields(
+            self,
+            clip_low=between(0, 1),
+            clip_high=at_least(0),
+            dual_clip=above(1),
+            constant_tokens=at_least(1),
+            kl_weight=at_least(0),
+            entropy_weight=at_least(0),
+            importance_cap=above(0, infinite=True),
+        )
         if (self.aggregation == "constant") != (self.constant_tokens is not None):
             raise SettingError(
                 f'aggregation "constant" and constant_tokens need each other, got '
                 f"{self.aggregation!r} and {self.constant_tokens}"
             )
-        if self.constant_tokens is not None and self.constant_tokens < 1:
-            raise SettingError(f"constant_tokens must be at least 1, got {self.constant_tokens}")
         if self.kl_by_ratio and self.kl_estimator == "k2":
             raise SettingError("kl_by_ratio is for k1 and k3: with the ratio k2's gradient is off")
-        if self.importance_cap is not None and not self.importance_cap > 0:
-            raise SettingError(f"importance_cap must be above 0, got {self.importance_cap}")

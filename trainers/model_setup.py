@@ -25,6 +25,7 @@ from torch import nn
 from agents.engines.base import WeightSource
 from agents.engines.final_logits import final_logits
 from drv_env.errors import DrvError, SettingError, boundary
+from drv_env.settings import above, at_least, between, check_fields
 from trainers.causal_model import unwrapped
 
 Precision = Literal["float32", "bfloat16"]
@@ -52,12 +53,7 @@ class LoRASettings:
     targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise SettingError(f"rank must be at least 1, got {self.rank}")
-        if not self.alpha > 0:
-            raise SettingError(f"alpha must be above 0, got {self.alpha}")
-        if not 0 <= self.dropout < 1:
-            raise SettingError(f"dropout must be in [0, 1), got {self.dropout}")
+        check_fields(self, rank=at_least(1), alpha=above(0), dropout=between(0, 1, most_open=True))
         if not self.targets:
             raise SettingError("targets names no layer")
 
@@ -80,7 +76,7 @@ class ModelSettings:
     lora: LoRASettings | None = None
 
     def __post_init__(self) -> None:
-        check_precision(self.precision)
+        check_fields(self)
 
 
 def prepare_model(model: nn.Module, settings: ModelSettings) -> nn.Module:

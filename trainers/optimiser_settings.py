@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from drv_env.errors import SettingError
+from drv_env.settings import above, at_least, between, check_fields
 
 Schedule = Literal["linear", "cosine", "constant"]
 
@@ -41,21 +41,15 @@ class OptimiserSettings:
     max_grad_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.learning_rate < math.inf:
-            raise SettingError(
-                f"learning_rate must be above 0 and finite, got {self.learning_rate}"
-            )
-        if self.schedule not in ("linear", "cosine", "constant"):
-            raise SettingError(f"schedule may be linear, cosine or constant, got {self.schedule!r}")
-        for name in ("warmup_steps", "weight_decay"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise SettingError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if self.warmup_share is not None and not 0 <= self.warmup_share <= 1:
-            raise SettingError(f"warmup_share must be in [0, 1], got {self.warmup_share}")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise SettingError(f"betas must be two numbers in [0, 1), got {self.betas}")
-        if not self.max_grad_norm > 0:
-            raise SettingError(f"max_grad_norm must be above 0, got {self.max_grad_norm}")
+        check_fields(
+            self,
+            learning_rate=above(0),
+            warmup_steps=at_least(0),
+            warmup_share=between(0, 1),
+            betas=between(0, 1, most_open=True),
+            weight_decay=at_least(0),
+            max_grad_norm=above(0, infinite=True),
+        )
 
     @property
     def follows_steps(self) -> bool:

@@ -12,11 +12,12 @@ from agents.engines.base import Sampling
 from agents.rollout import RolloutSettings
 from drv_env.episode import Rules
 from drv_env.errors import SettingError
+from drv_env.settings import SEED, above, at_least, check_fields
 from replay.template import ChatTemplate
 from trainers.advantages import IGPO, Credit
 from trainers.information_gain import GainSettings
 from trainers.loss_settings import LossSettings
-from trainers.model_setup import Precision, check_precision
+from trainers.model_setup import Precision
 from trainers.optimiser_settings import OptimiserSettings
 from trainers.rollouts import RolloutWay, check_way
 
@@ -88,23 +89,22 @@ class RLConfig(OptimiserSettings):
 
     def __post_init__(self) -> None:
         OptimiserSettings.__post_init__(self)
-        for name in ("steps", "tasks_per_step", "minibatches", "microbatch_tokens", "save_every"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_fields(
+            self,
+            steps=at_least(1),
+            tasks_per_step=at_least(1),
+            minibatches=at_least(1),
+            microbatch_tokens=at_least(1),
+            max_grad_norm=above(0, infinite=True),
+            max_staleness=at_least(0),
+            save_every=at_least(1),
+            seed=SEED,
+        )
         if self.group_size < 2:
             raise SettingError(
                 f"group_size must be at least 2 (rewards are compared within a group), "
                 f"got {self.group_size}"
             )
-        if self.gain_by not in ("model", "engine"):
-            raise SettingError(f"gain_by may be model or engine, got {self.gain_by!r}")
-        if self.drop_silent not in ("rollouts", "groups", "none"):
-            raise SettingError(
-                f"drop_silent may be rollouts, groups or none, got {self.drop_silent!r}"
-            )
-        if self.seed < 0:
-            raise SettingError(f"seed must be at least 0, got {self.seed}")
-        check_precision(self.precision)
         if self.sampling is not None:
             _check_sampling(self.sampling)
         check_way(self.rollouts, self.rollout, self.max_staleness)

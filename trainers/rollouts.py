@@ -78,10 +78,6 @@ def check_way(way: RolloutWay, settings: RolloutSettings, max_staleness: int) ->
     Raises:
         SettingError: naming the setting.
     """
-    if way not in ("vector", "async"):
-        raise SettingError(f"rollouts may be vector or async, got {way!r}")
-    if max_staleness < 0:
-        raise SettingError(f"max_staleness must be 0 or more, got {max_staleness}")
     if way == "async":
         return
     if max_staleness:

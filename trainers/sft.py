@@ -19,10 +19,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from drv_env.errors import SettingError
+from drv_env.settings import SEED, above, at_least, check_fields
 from trainers.causal_model import evaluating
 from trainers.log_probs import token_nll
-from trainers.model_setup import Precision, check_precision, computing
+from trainers.model_setup import Precision, computing
 from trainers.optimiser import clipped_step, make_optimiser, set_rate
 from trainers.optimiser_settings import OptimiserSettings, Schedule
 from trainers.packed_attention import attending, pack_rows
@@ -71,14 +71,18 @@ class SFTConfig(OptimiserSettings):
 
     def __post_init__(self) -> None:
         OptimiserSettings.__post_init__(self)
-        for name in ("epochs", "max_steps", "batch_size", "batch_tokens", "microbatch_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise SettingError(f"{name} must be at least 1, got {value}")
-        for name in ("eval_every", "save_every", "seed"):
-            if not getattr(self, name) >= 0:
-                raise SettingError(f"{name} must be at least 0, got {getattr(self, name)}")
-        check_precision(self.precision)
+        check_fields(
+            self,
+            epochs=at_least(1),
+            max_steps=at_least(1),
+            batch_size=at_least(1),
+            batch_tokens=at_least(1),
+            microbatch_tokens=at_least(1),
+            max_grad_norm=above(0, infinite=True),
+            eval_every=at_least(0),
+            save_every=at_least(0),
+            seed=SEED,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drv_env.errors import SettingError
+from drv_env.settings import at_least, checked_seed, checked_whole
 from replay.packing import PackedRow, draw
 from trainers.rows import Row, balanced, by_tokens
 
@@ -51,6 +52,9 @@ class Batches:
         seed: int = 0,
         weights: ArrayLike | None = None,
     ) -> None:
+        checked_seed(seed)
+        checked_whole("epochs", epochs, at_least(1))
+        checked_whole("batch_size", batch_size, at_least(1))
         self._rows = rows
         self.lengths, self.learnt = checked(rows)
         self._weights = None if weights is None else np.asarray(weights, np.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drv_env.errors import SettingError
+from drv_env.settings import SEED, at_least, check_fields
 from drv_env.worlds import Noise
 
 _NOISE = Noise(stop_early=0.6, wrong_entity=0.25, duplicate=0.15, malformed=0.1)
@@ -43,5 +43,12 @@ class WorldSettings:
     noise: Noise = _NOISE
 
     def __post_init__(self) -> None:
-        if self.worlds < 1:
-            raise SettingError(f"worlds must be at least 1, got {self.worlds}")
+        check_fields(
+            self,
+            seed=SEED,
+            worlds=at_least(1),
+            hops=at_least(1),
+            max_turns=at_least(1),
+            context=at_least(1),
+            turn_tokens=at_least(1),
+        )

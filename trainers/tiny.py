@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from drv_env.protocol import CALL, END_CALL, END_RESPONSE, END_THINK, RESPONSE, THINK
+from drv_env.settings import at_least, check_fields
 
 END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
@@ -64,7 +65,11 @@ _TEXT_PIECES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinySize:
-    """Sizes of the model; the defaults make about 160 thousand parameters."""
+    """Sizes of the model, each at least 1; the defaults make about 160 thousand parameters.
+
+    Raises:
+        SettingError: naming a value that can't work.
+    """
 
     hidden: int = 64
     layers: int = 2
@@ -73,6 +78,9 @@ class TinySize:
     head_dim: int = 32
     feed_forward: int = 192
     context: int = 1024
+
+    def __post_init__(self) -> None:
+        check_fields(self, **{item.name: at_least(1) for item in fields(self)})
 
 
 def build_tokenizer(texts: Iterable[str], whole_words: Iterable[str]) -> Tokenizer:

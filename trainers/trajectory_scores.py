@@ -25,6 +25,7 @@ from torch import nn
 from transformers import DynamicCache
 
 from drv_env.errors import SettingError
+from drv_env.settings import at_least, checked_whole
 from trainers.causal_model import CausalModel, evaluating, refuse_changing_past
 from trainers.packed_scores import score_batch
 from trainers.score_items import Branch, ScoreItem, Scores
@@ -63,8 +64,7 @@ def score_trajectories(
         SettingError: when the model can't be scored by the method, or a number is below 1.
     """
     for name, number in (("chunk_tokens", chunk_tokens), ("branch_tokens", branch_tokens)):
-        if number < 1:
-            raise SettingError(f"{name} must be at least 1, got {number}")
+        checked_whole(name, number, at_least(1))
     if method not in ("auto", "packed", "sequential", "plain"):
         raise SettingError(
             f'method must be "auto", "packed", "sequential" or "plain", got {method!r}'

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from drv_env.settings import SEED, above, at_least, between, check_fields
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyConfig:
@@ -20,6 +22,9 @@ class CopyConfig:
 
     Higher learning rates are no faster: at 3e-3 and above some seeds stay on the plateau
     before copying for a thousand steps.
+
+    Raises:
+        SettingError: naming a value that can't work.
     """
 
     length: int = 48
@@ -30,6 +35,19 @@ class CopyConfig:
     accuracy: float = 0.9
     max_steps: int = 2000
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            length=at_least(1),
+            batch_size=at_least(1),
+            min_period=at_least(1),
+            max_period=at_least(self.min_period),
+            learning_rate=above(0),
+            accuracy=between(0, 1),
+            max_steps=at_least(1),
+            seed=SEED,
+        )
 
 
 def warm_up_copying(

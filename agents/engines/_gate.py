@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 
-from drv_env.errors import EngineError, SettingError
+from drv_env.errors import EngineError
+from drv_env.settings import at_least, checked_whole
 
 
 class Gate:
@@ -28,9 +29,7 @@ class Gate:
     """
 
     def __init__(self, limit: int, name: str) -> None:
-        if limit < 1:
-            raise SettingError(f"max_in_flight must be at least 1, got {limit}")
-        self._limit = limit
+        self._limit = checked_whole("max_in_flight", limit, at_least(1))
         self._name = name
         self._lock = threading.Lock()
         self._running = 0

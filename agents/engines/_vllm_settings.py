@@ -60,7 +60,7 @@ def engine_arguments(
         "model": str(folder),
         "tokenizer": str(folder),
         "dtype": dtype,
-        "seed": seed,
+        "seed": seed % 2**32,  # NumPy's generator, which vLLM seeds too, takes no more
         "max_model_len": max_context,
         "enable_prefix_caching": True,
         "logprobs_mode": "raw_logprobs",

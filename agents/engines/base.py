@@ -7,7 +7,6 @@ coroutines of any event loop; cancelling one frees what it held.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drv_env.errors import SettingError
+from drv_env.settings import SEED, at_least, between, check_fields
 
 Ids = Sequence[int] | NDArray[np.integer[Any]]
 """Token ids in a row."""
@@ -61,20 +61,18 @@ class Sampling:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise SettingError(f"max_tokens must be at least 1, not {self.max_tokens}")
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise SettingError(f"temperature must be 0 or more, not {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise SettingError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        if self.top_k < 0:
-            raise SettingError(f"top_k must be 0 (off) or more, not {self.top_k}")
-        if not -2 <= self.presence_penalty <= 2:
-            raise SettingError(f"presence_penalty must be in [-2, 2], not {self.presence_penalty}")
-        if isinstance(self.stop, str) or "" in self.stop:
+        check_fields(
+            self,
+            max_tokens=at_least(1),
+            temperature=at_least(0),
+            top_p=between(0, 1, least_open=True),
+            top_k=at_least(0),
+            presence_penalty=between(-2, 2),
+            stop_ids=at_least(0),
+            seed=SEED,
+        )
+        if "" in self.stop:
             raise SettingError(f"stop must be a tuple of texts that aren't empty: {self.stop!r}")
-        if self.seed is not None and self.seed < 0:
-            raise SettingError(f"seed must be 0 or more, not {self.seed}")
 
 
 @dataclass(frozen=True, slots=True)

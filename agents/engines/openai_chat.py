@@ -23,6 +23,7 @@ from drv_env.errors import SettingError
 from drv_env.http import HttpClient
 from drv_env.retry import RetryPolicy
 from drv_env.secrets import Secret, mask
+from drv_env.settings import above, at_least, checked_number, checked_whole
 
 FIELDS = ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "stop", "seed")
 """What of :class:`Sampling` is sent, by the names of the request's fields."""
@@ -69,15 +70,15 @@ class OpenAIChatEngine:
         max_tokens_field: str = "max_tokens",
         control_tokens: Collection[str] = (),
     ) -> None:
-        if not timeout > 0:
-            raise SettingError(f"timeout must be above 0 seconds, got {timeout}")
+        checked_number("timeout", timeout, above(0, "seconds"))
+        checked_whole("max_in_flight", max_in_flight, at_least(1))
         if isinstance(leave_out, str) or not set(leave_out) <= set(FIELDS):
             raise SettingError(f"leave_out must be names among {FIELDS}, got {leave_out!r}")
         if isinstance(control_tokens, str) or any(len(token) < 2 for token in control_tokens):
             raise SettingError(
                 f"control_tokens must be texts of two characters or more, got {control_tokens!r}"
             )
-        self._own_http = HttpClient(limit=max(max_in_flight, 1)) if http is None else None
+        self._own_http = HttpClient(limit=max_in_flight) if http is None else None
         self._chat = ChatClient(
             base_url, model, api_key, http=http or self._own_http, timeout=timeout
         )

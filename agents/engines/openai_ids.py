@@ -34,6 +34,7 @@ from drv_env.errors import EngineError, SettingError
 from drv_env.http import HttpClient
 from drv_env.retry import RetryPolicy
 from drv_env.secrets import Secret, mask
+from drv_env.settings import above, at_least, checked_number, checked_whole
 from drv_env.tools.layers.base import PerLoop
 
 _LARGEST = 1_000_000_000
@@ -82,9 +83,11 @@ class OpenAIServerEngine:
     ) -> None:
         if not model.strip():
             raise SettingError("model is blank; give the model's name at the server")
+        checked_number("timeout", timeout, above(0, "seconds"))
+        checked_whole("max_in_flight", max_in_flight, at_least(1))
         self._own_http = http is None
         if http is None:
-            http = HttpClient(limit=max(max_in_flight, 1), max_bytes=_LARGEST)
+            http = HttpClient(limit=max_in_flight, max_bytes=_LARGEST)
         base = base_url.strip().rstrip("/").removesuffix("/completions")
         self._json = JsonServer(base, api_key, http, timeout)
         self._model = model.strip()

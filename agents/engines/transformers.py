@@ -42,7 +42,8 @@ from agents.engines._slots import Place, SlotTable
 from agents.engines._stopping import watch
 from agents.engines._weights import load_weights
 from agents.engines.base import Completion, Finish, Ids, Sampling, Spans, WeightSource
-from drv_env.errors import EngineError, SettingError, boundary
+from drv_env.errors import EngineError, boundary
+from drv_env.settings import at_least, between, checked_seed, checked_whole
 from replay.pieces import Pieces
 
 
@@ -81,16 +82,14 @@ class TransformersEngine:
         chunk_tokens: int = 2048,
         pieces: Pieces | None = None,
     ) -> None:
-        if slots < 1 or seed < 0 or chunk_tokens < 1:
-            raise SettingError(
-                f"slots and chunk_tokens must be at least 1 and seed 0 or more, "
-                f"not {slots}, {chunk_tokens} and {seed}"
-            )
+        slots = checked_whole("slots", slots, at_least(1))
+        chunk_tokens = checked_whole("chunk_tokens", chunk_tokens, at_least(1))
+        seed = checked_seed(seed)
         self._forward = Forward(model if device is None else model.to(device))
         limit = self._forward.positions
-        self.max_context = min(limit, 4096) if max_context is None else max_context
-        if not 2 <= self.max_context <= limit:
-            raise SettingError(f"max_context must be 2 to {limit}, not {max_context}")
+        if max_context is None:
+            max_context = min(limit, 4096)
+        self.max_context = checked_whole("max_context", max_context, between(2, limit))
         self.computed = 0
         self._seed = seed
         self._chunk = chunk_tokens

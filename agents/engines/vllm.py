@@ -48,6 +48,7 @@ from agents.engines._vllm_turns import Ticket, Turns
 from agents.engines._vllm_weights import Checkpoint, carried
 from agents.engines.base import Completion, Ids, Sampling, Spans, WeightSource
 from drv_env.errors import EngineError, SettingError, boundary
+from drv_env.settings import at_least, checked_seed, checked_whole
 from replay.pieces import Pieces
 
 T = TypeVar("T")
@@ -91,10 +92,9 @@ class VllmEngine:
     ) -> None:
         folder = Path(model_folder)
         check_arguments(vllm_arguments)
-        if seed < 0 or (max_context is not None and max_context < 2):
-            raise SettingError(
-                f"seed must be 0 or more and max_context at least 2, not {seed} and {max_context}"
-            )
+        seed = checked_seed(seed)
+        if max_context is not None:
+            max_context = checked_whole("max_context", max_context, at_least(2))
         check_folder(folder)
         self._checkpoint = Checkpoint.of(folder)
         self._shapes = {name: list(shape) for name, shape in self._checkpoint.shapes.items()}

@@ -42,6 +42,7 @@ from drv_env.cassette.records import (
     to_row,
 )
 from drv_env.errors import SettingError
+from drv_env.settings import above, checked_number
 
 Keep = Literal["first", "last"]
 
@@ -132,8 +133,7 @@ class CassetteStore:
     ) -> None:
         if keep not in ("first", "last"):
             raise SettingError(f"keep must be 'first' or 'last', got {keep!r}")
-        if not busy_seconds > 0:
-            raise SettingError(f"busy_seconds must be above 0, got {busy_seconds}")
+        checked_number("busy_seconds", busy_seconds, above(0))
         self.path = Path(path).absolute()
         self.keep: Keep = keep
         self.read_only = read_only

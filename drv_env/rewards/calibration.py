@@ -18,6 +18,7 @@ from typing import Any
 from drv_env.errors import JudgeError, SettingError
 from drv_env.rewards.judge import Judge, UnreadableVerdict, Verdict
 from drv_env.rewards.labelled import LabelledAnswer
+from drv_env.settings import between, checked_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,7 @@ def wilson_interval(hits: float, total: float, confidence: float = 0.95) -> tupl
     """
     if not 0 <= hits <= total:
         raise SettingError(f"hits must be from 0 to total, got {hits} of {total}")
-    if not 0 < confidence < 1:
-        raise SettingError(f"confidence must be above 0 and below 1, got {confidence}")
+    checked_number("confidence", confidence, between(0, 1, least_open=True, most_open=True))
     if total == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + confidence) / 2)

@@ -36,6 +36,7 @@ from drv_env.retry import RetryPolicy
 from drv_env.rewards.outcome import normalise
 from drv_env.rewards.verdict import read_verdict
 from drv_env.secrets import Keys
+from drv_env.settings import at_least, checked_whole
 from drv_env.tasks import Task
 
 V = TypeVar("V")
@@ -149,9 +150,8 @@ class Judge:
     ) -> None:
         if not prompt.strip():
             raise SettingError("prompt is blank; leave it out for the project's own")
-        for name, value in (("attempts", attempts), ("limit", limit)):
-            if value < 1:
-                raise SettingError(f"{name} must be at least 1, got {value}")
+        checked_whole("attempts", attempts, at_least(1))
+        checked_whole("limit", limit, at_least(1))
         self.client = client
         self.cassette = cassette
         self._inquiry = Inquiry("judge", prompt, SCHEMA, read_verdict)

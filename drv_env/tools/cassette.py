@@ -26,6 +26,7 @@ from drv_env.cassette import CassetteStore, Recorded, canonical
 from drv_env.errors import SettingError, ToolError
 from drv_env.protocol import Search, ToolCall, Visit
 from drv_env.secrets import mask, mask_data
+from drv_env.settings import above, checked_number
 from drv_env.tools.base import (
     SEARCH_SCHEMA,
     VISIT_SCHEMA,
@@ -132,8 +133,8 @@ class CassetteTools:
             raise SettingError(f"mode {mode!r} makes calls; pass tools, or mode='replay'")
         if ttl is not None and mode != "replay_or_record":
             raise SettingError(f"a ttl goes with mode 'replay_or_record', not with {mode!r}")
-        if ttl is not None and not ttl > 0:
-            raise SettingError(f"ttl must be above 0 seconds, got {ttl}")
+        if ttl is not None:
+            checked_number("ttl", ttl, above(0, "seconds", infinite=True))
         self._owns_store = not isinstance(cassette, CassetteStore)
         if not isinstance(cassette, CassetteStore):
             cassette = CassetteStore(cassette, read_only=mode == "replay")

@@ -8,6 +8,7 @@ from typing import Any
 
 from drv_env.errors import SettingError, ToolError
 from drv_env.protocol import PAGE_SEPARATOR, Search, Visit, render_search, render_visit
+from drv_env.settings import at_least, checked_number
 from drv_env.tools.base import (
     SEARCH_SCHEMA,
     VISIT_SCHEMA,
@@ -84,8 +85,7 @@ class FakeTools:
         hold: asyncio.Event | None = None,
         strict: bool = False,
     ) -> None:
-        if latency < 0:
-            raise SettingError(f"latency must be at least 0 seconds, got {latency}")
+        checked_number("latency", latency, at_least(0, "seconds"))
         self._script = {} if script is None else script
         if not callable(self._script):
             for key, replies in self._script.items():

@@ -22,6 +22,7 @@ import tantivy
 
 from drv_env.errors import SettingError, ToolError
 from drv_env.protocol import PAGE_SEPARATOR, Search, Visit, render_search, render_visit
+from drv_env.settings import at_least, checked_whole
 from drv_env.tasks import Task
 from drv_env.tools.base import (
     SEARCH_SCHEMA,
@@ -169,8 +170,7 @@ class OfflineTools:
             ("evidence_words", evidence_words, 1),
             ("links", links, 0),
         ):
-            if value < least:
-                raise SettingError(f"{name} must be at least {least}, got {value}")
+            checked_whole(name, value, at_least(least))
         unknown = [field for field in fields if field not in FIELDS]
         if isinstance(fields, str) or unknown or "url" not in fields:
             raise SettingError(

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, fields
 
-from drv_env.errors import SettingError, TaskDataError
+from drv_env.errors import TaskDataError
 from drv_env.protocol import (
     ANSWER,
     CALL,
@@ -30,6 +30,7 @@ from drv_env.protocol import (
     render_call,
     render_turn,
 )
+from drv_env.settings import between, check_fields
 from drv_env.tasks import Task
 from drv_env.worlds.world import World, url_of
 
@@ -59,10 +60,7 @@ class Noise:
     malformed: float = 0.0
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            if not 0 <= getattr(self, item.name) <= 1:
-                value = getattr(self, item.name)
-                raise SettingError(f"{item.name} must be from 0 to 1, got {value}")
+        check_fields(self, **{item.name: between(0, 1) for item in fields(self)})
 
 
 NO_NOISE = Noise(0.0, 0.0, 0.0, 0.0)
@@ -95,6 +93,9 @@ class TurnStyle:
 
     render: Callable[[str, Action], str] = render_turn
     bare: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_fields(self, bare=between(0, 1))
 
 
 LINES = TurnStyle()

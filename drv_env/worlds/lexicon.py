@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from drv_env.errors import SettingError
+from drv_env.settings import at_least, checked_whole
 
 T = TypeVar("T")
 
@@ -69,8 +70,7 @@ def names(lexicon: int, kind: str, count: int) -> tuple[str, ...]:
     """
     if kind not in _ENDINGS:
         raise SettingError(f"kind must be one of {', '.join(_ENDINGS)}, got {kind!r}")
-    if count < 0:
-        raise SettingError(f"count must be 0 or more, got {count}")
+    checked_whole("count", count, at_least(0))
     rng = random.Random(f"lexicon-{lexicon}-{kind}")
     endings = _ENDINGS[kind].split()
     syllables, room = 2, _room(2, len(endings))

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from drv_env.errors import SettingError
+from drv_env.settings import at_least, checked_seed, checked_shares, checked_whole
 from drv_env.tasks import Task
 from drv_env.worlds.lexicon import KINDS, names
 from drv_env.worlds.recipe import WorldRecipe
@@ -43,8 +44,10 @@ def questions(
     Raises:
         SettingError: when a number of hops is below 1.
     """
-    if not hops or min(hops) < 1:
-        raise SettingError(f"hops must be numbers of at least 1, got {tuple(hops)}")
+    if not hops:
+        raise SettingError("hops must have at least one number")
+    for hop in hops:
+        checked_whole("hops", hop, at_least(1))
     tasks = []
     for kind in KINDS:
         for start in world.entities[kind]:
@@ -74,9 +77,8 @@ def part_of(
     Raises:
         SettingError: when the shares can't be used.
     """
-    total = sum(parts.values())
-    if not parts or min(parts.values()) <= 0 or total > 1 + 1e-9:
-        raise SettingError(f"parts must be above 0 and sum to at most 1, got {dict(parts)}")
+    checked_seed(seed)
+    parts = checked_shares(parts)
     found: dict[str, str | None] = {}
     for kind, count in recipe.counts.items():
         offset = random.Random(f"part-{seed}-{recipe.lexicon}-{kind}").random()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from drv_env.errors import SettingError
+from drv_env.settings import SEED, at_least, between, check_fields
 from drv_env.worlds.lexicon import KINDS, MOST_SIMILAR
 from drv_env.worlds.world import World
 
@@ -69,17 +70,18 @@ class WorldRecipe:
     def __post_init__(self) -> None:
         if isinstance(self.size, str) and self.size not in SIZES:
             raise SettingError(f"size must be one of {', '.join(SIZES)}, got {self.size!r}")
-        if not isinstance(self.size, str) and self.size < SMALLEST:
-            raise SettingError(f"size must be at least {SMALLEST} pages, got {self.size}")
-        if self.lexicon < 0:
-            raise SettingError(f"lexicon must be 0 or more, got {self.lexicon}")
+        check_fields(
+            self,
+            seed=SEED,
+            size=at_least(SMALLEST, "pages"),
+            lexicon=at_least(0),
+            distractors=between(0, MOST_SIMILAR),
+            dead_links=between(0, 1),
+            repeats=between(0, 1),
+        )
         for share, default in self._usual().items():
             value = getattr(self, share)
-            value = default if value is None else float(value)
-            most = MOST_SIMILAR if share == "distractors" else 1
-            if not 0 <= value <= most:
-                raise SettingError(f"{share} must be from 0 to {most}, got {value}")
-            object.__setattr__(self, share, value)
+            object.__setattr__(self, share, default if value is None else float(value))
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import pytest
@@ -73,8 +74,12 @@ def test_tasks_can_be_keys_and_travel() -> None:
         ("Q", " "),
         ("Q", []),
         ("Q", None),
-        ("Q", 7),
-        ("Q", ["A", 7]),
+        ("Q", True),
+        ("Q", ["A", False]),
+        ("Q", math.nan),
+        ("Q", [1, math.inf]),
+        ("Q", ["A", None]),
+        ("Q", b"A"),
         ("Q", ["A", ""]),
         ("Q", "A<|answer_split|>"),
         ("Q", {"A": 1}),

@@ -220,5 +220,5 @@ def test_nothing_to_tokenise_is_said(tmp_path, template):
 def test_settings_that_cant_work_are_named():
     with pytest.raises(SettingError, match="max_tokens must be at least 2, got 1"):
         RowSettings(max_tokens=1)
-    with pytest.raises(SettingError, match="cut must be 'right' or 'turn', got 'left'"):
+    with pytest.raises(SettingError, match="cut may be right or turn, got 'left'"):
         RowSettings(cut="left")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drv_env.errors import SettingError
+from drv_env.settings import at_least, check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +46,14 @@ class Cluster:
     score_tokens: int = 8192
 
     def __post_init__(self) -> None:
-        for name in ("nodes", "gpus", "engines", "engine_gpus", "score_tokens"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_fields(
+            self,
+            nodes=at_least(1),
+            gpus=at_least(1),
+            engines=at_least(1),
+            engine_gpus=at_least(1),
+            check_syncs=at_least(0),
+            score_tokens=at_least(1),
+        )
         if self.zero_stage not in (0, 1, 2, 3):
             raise SettingError(f"zero_stage may be 0, 1, 2 or 3, got {self.zero_stage}")
-        if self.check_syncs < 0:
-            raise SettingError(f"check_syncs must be 0 or more, got {self.check_syncs}")

@@ -235,7 +235,7 @@ def _flags(run: OpenRLHFRun) -> Flags:
         "ckpt.load_enable": run.resume,
         "ckpt.max_num": 2,
         "logger.tensorboard_dir": out / "tensorboard",
-        "train.seed": config.seed,
+        "train.seed": config.seed % 2**32,  # NumPy's generator takes no more
         "train.agent_func_path": AGENT,
         "data.prompt_dataset": out / TASKS,
         "data.input_key": "input",

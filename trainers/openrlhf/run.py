@@ -21,6 +21,7 @@ from drv_env.episode import Episode, Rules
 from drv_env.errors import SettingError
 from drv_env.game import Game
 from drv_env.play import Played
+from drv_env.settings import SEED, above, at_least, check_fields
 from drv_env.tasks import Task, task_from
 from drv_env.tools.base import Tools
 from replay.template import ChatTemplate
@@ -82,6 +83,14 @@ class GameSpec:
     rules: Mapping[str, Any] = field(default_factory=dict)
     tool_timeout: float = 60.0
     outcome_timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            worlds=SEED,
+            tool_timeout=above(0, "seconds"),
+            outcome_timeout=above(0, "seconds"),
+        )
 
     def make_tools(self) -> Tools:
         """The tools; their owner closes them."""
@@ -158,6 +167,9 @@ class FineTuning:
     rows: Path
     max_length: int | None = None
     agent: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, max_length=at_least(2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import tyro
 
 from agents.rollout import RolloutSettings
-from drv_env.errors import SettingError
+from drv_env.settings import SEED, above, at_least, between, check_fields
 from replay.documents import Cut
 from trainers.commands.agent_options import Part, RuleOptions, ToolKind
 from trainers.commands.tool_setup import WORLD, OutcomeKind
@@ -43,6 +43,7 @@ class LoRASection:
     targets: tuple[str, ...] = ("all-linear",)
 
     def __post_init__(self) -> None:
+        check_fields(self, rank=at_least(0), alpha=above(0), dropout=between(0, 1, most_open=True))
         if self.rank:
             self.settings()
 
@@ -79,6 +80,9 @@ class ModelSection:
     gradient_checkpointing: bool = False
     lora: LoRASection = LoRASection()
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def settings(self) -> ModelSettings:
         """For :func:`trainers.model_setup.prepare_model`."""
         return ModelSettings(
@@ -102,6 +106,9 @@ class TaskSection:
     questions: int | None = None
     part: Part = "train"
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSection:
@@ -121,6 +128,9 @@ class ToolSection:
     web: Path | None = None
     cassette: Path | None = None
     cassette_only: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, world=SEED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +152,7 @@ class EngineSection:
     gpu_memory: float | None = None
 
     def __post_init__(self) -> None:
-        if self.parallel is not None and self.parallel < 1:
-            raise SettingError(f"parallel must be at least 1, got {self.parallel}")
-        if self.gpu_memory is not None and not 0 < self.gpu_memory <= 1:
-            raise SettingError(f"gpu_memory must be in (0, 1], got {self.gpu_memory}")
+        check_fields(self, parallel=at_least(1), gpu_memory=between(0, 1, least_open=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +176,7 @@ class EvaluationSection:
     samples: int = 1
 
     def __post_init__(self) -> None:
-        if self.every < 0:
-            raise SettingError(f"every must be at least 0, got {self.every}")
-        for name in ("questions", "samples"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_fields(self, every=at_least(0), questions=at_least(1), samples=at_least(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,10 +192,7 @@ class CheckpointSection:
     keep: int = 2
 
     def __post_init__(self) -> None:
-        if self.every < 0:
-            raise SettingError(f"every must be at least 0, got {self.every}")
-        if self.keep < 1:
-            raise SettingError(f"keep must be at least 1, got {self.keep}")
+        check_fields(self, every=at_least(0), keep=at_least(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,8 +217,12 @@ class DataSection:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.held_out < 1:
-            raise SettingError(f"held_out must be in [0, 1), got {self.held_out}")
+        check_fields(
+            self,
+            max_tokens=at_least(2),
+            held_out=between(0, 1, most_open=True),
+            workers=at_least(1),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

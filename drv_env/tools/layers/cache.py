@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import replace
 
-from drv_env.errors import SettingError
 from drv_env.protocol import Search, ToolCall, Visit
+from drv_env.settings import above, at_least, checked_number, checked_whole
 from drv_env.tools.base import Call, Clock, Status, ToolResult, Tools
 from drv_env.tools.layers.base import Layer
 from drv_env.tools.parts import is_whole
@@ -36,10 +36,8 @@ class Cache(Layer):
         self, tools: Tools, ttl: float = 3600.0, size: int = 10_000, now: Clock = time.monotonic
     ) -> None:
         super().__init__(tools)
-        if not ttl > 0:
-            raise SettingError(f"ttl must be above 0 seconds, got {ttl}")
-        if size < 1:
-            raise SettingError(f"size must be at least 1, got {size}")
+        checked_number("ttl", ttl, above(0, "seconds", infinite=True))
+        checked_whole("size", size, at_least(1))
         self._ttl = ttl
         self._size = size
         self._now = now

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from drv_env import prompts
-from drv_env.errors import SettingError, ToolError
+from drv_env.errors import ToolError
+from drv_env.settings import at_least, checked_number
 from drv_env.tools.base import Call, ToolResult, Tools
 from drv_env.tools.layers.base import Layer
 
@@ -35,8 +36,8 @@ class CostMeter(Layer):
 
     def __init__(self, tools: Tools, budget: float | None = None) -> None:
         super().__init__(tools)
-        if budget is not None and not budget >= 0:
-            raise SettingError(f"budget must be at least 0 US dollars, got {budget}")
+        if budget is not None:
+            checked_number("budget", budget, at_least(0, "US dollars"))
         self.budget = budget
         self.spent = 0.0
         self.by_task: Counter[str] = Counter()

@@ -7,8 +7,9 @@ from functools import partial
 
 from aiolimiter import AsyncLimiter
 
-from drv_env.errors import SettingError, ToolError
+from drv_env.errors import ToolError
 from drv_env.protocol import Search, Visit
+from drv_env.settings import above, at_least, checked_number, checked_whole
 from drv_env.tools.base import Call, ToolResult, Tools
 from drv_env.tools.layers.base import Layer, PerLoop
 
@@ -25,8 +26,7 @@ class TimeOut(Layer):
 
     def __init__(self, tools: Tools, seconds: float) -> None:
         super().__init__(tools)
-        if not seconds > 0:
-            raise SettingError(f"seconds must be above 0, got {seconds}")
+        checked_number("seconds", seconds, above(0))
         self._seconds = seconds
 
     async def call(self, call: Call) -> ToolResult:
@@ -56,10 +56,8 @@ class RateLimit(Layer):
 
     def __init__(self, tools: Tools, rate: int, per: float = 1.0) -> None:
         super().__init__(tools)
-        if rate < 1:
-            raise SettingError(f"rate must be at least 1, got {rate}")
-        if not per > 0:
-            raise SettingError(f"per must be above 0 seconds, got {per}")
+        checked_whole("rate", rate, at_least(1))
+        checked_number("per", per, above(0, "seconds"))
         self._limiters: PerLoop[AsyncLimiter] = PerLoop(partial(AsyncLimiter, rate, per))
 
     async def call(self, call: Call) -> ToolResult:
@@ -82,8 +80,7 @@ class InFlight(Layer):
 
     def __init__(self, tools: Tools, limit: int) -> None:
         super().__init__(tools)
-        if limit < 1:
-            raise SettingError(f"limit must be at least 1, got {limit}")
+        checked_whole("limit", limit, at_least(1))
         self._slots: PerLoop[asyncio.Semaphore] = PerLoop(partial(asyncio.Semaphore, limit))
 
     async def call(self, call: Call) -> ToolResult:

@@ -14,6 +14,7 @@ from drv_env.addresses import AddressGuard
 from drv_env.errors import ToolError
 from drv_env.http import HttpClient
 from drv_env.secrets import Secret
+from drv_env.settings import at_least, checked_whole
 from drv_env.tools.live.extraction import HTML, PDF
 from drv_env.tools.live.page_worker import PageWorkers
 from drv_env.tools.live.pages import ReadPage
@@ -61,9 +62,9 @@ class FetchReader:
             guard=AddressGuard(tuple(allow_private)),
         )
         self._pages = PageWorkers(parse_seconds, parse_memory)
-        self._max_chars = max_chars
-        self._max_pdf_pages = max_pdf_pages
-        self._redirects = redirects
+        self._max_chars = checked_whole("max_chars", max_chars, at_least(1))
+        self._max_pdf_pages = checked_whole("max_pdf_pages", max_pdf_pages, at_least(1))
+        self._redirects = checked_whole("redirects", redirects, at_least(0))
 
     async def read(self, url: str) -> ReadPage:
         """See :class:`~drv_env.tools.live.pages.PageReader`."""

@@ -22,6 +22,7 @@ from drv_env.errors import SettingError, ToolError, boundary
 from drv_env.protocol import PAGE_SEPARATOR, Search, Visit, render_search, render_visit
 from drv_env.retry import RetryPolicy
 from drv_env.secrets import Keys, mask, mask_data
+from drv_env.settings import above, checked_number
 from drv_env.tools.base import (
     SEARCH_SCHEMA,
     VISIT_SCHEMA,
@@ -75,8 +76,7 @@ class LiveTools:
     ) -> None:
         if search is None and reader is None:
             raise SettingError("there is neither a search nor a reader; pass at least one")
-        if not deadline > 0:
-            raise SettingError(f"deadline must be above 0 seconds, got {deadline}")
+        checked_number("deadline", deadline, above(0, "seconds"))
         self._search = search
         self._reader = reader
         self._digester = PassageExtractor() if digester is None else digester

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from drv_env.errors import SettingError
 from drv_env.http_reply import HttpReply
+from drv_env.settings import above, checked_number, checked_whole
 from drv_env.tools.live.pages import ReadPage
 from drv_env.tools.passages import beginning, evidence
 from drv_env.workers import WorkerPool
@@ -34,10 +34,8 @@ class PageWorkers:
     """
 
     def __init__(self, seconds: float = 10.0, memory: int = 1_000_000_000) -> None:
-        if not 0 < seconds < float("inf"):
-            raise SettingError(f"parse_seconds must be above 0, got {seconds}")
-        if not memory > 0:
-            raise SettingError(f"parse_memory must be above 0 bytes, got {memory}")
+        checked_number("parse_seconds", seconds, above(0))
+        checked_whole("parse_memory", memory, above(0, "bytes"))
         self._seconds = seconds
         self._memory = memory
         self._release: Callable[[], object] | None = None

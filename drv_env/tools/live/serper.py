@@ -16,6 +16,7 @@ from drv_env.errors import SettingError, ToolError
 from drv_env.http import HttpClient
 from drv_env.http_errors import kind_of_status
 from drv_env.secrets import Secret, as_secret, mask
+from drv_env.settings import above, at_least, between, checked_number, checked_whole
 
 ENDPOINT = "https://google.serper.dev/search"
 
@@ -111,16 +112,15 @@ class Serper:
         secret = as_secret(key)
         if secret is None:
             raise SettingError("the search key is blank; set SERPER_KEY_ID or pass key")
-        if not 1 <= results <= 100:
-            raise SettingError(f"results must be from 1 to 100, got {results}")
+        checked_whole("results", results, between(1, 100))
         self._key = secret
         self._own_http = http is None
         self._http = HttpClient(proxy=proxy) if http is None else http
         self._results = results
         self._locale = locale
-        self._price = price
+        self._price = checked_number("price", price, at_least(0, "US dollars"))
         self._endpoint = endpoint
-        self._timeout = timeout
+        self._timeout = checked_number("timeout", timeout, above(0, "seconds"))
 
     async def search(self, query: str) -> Found:
         """See :class:`SearchService`."""

@@ -19,8 +19,9 @@ import pyjson5
 
 from drv_env import prompts
 from drv_env.chat import ChatClient
-from drv_env.errors import SettingError, ToolError
+from drv_env.errors import ToolError
 from drv_env.retry import RetryPolicy
+from drv_env.settings import at_least, checked_whole
 from drv_env.tools.live.page_worker import PageWorkers, find_passages
 from drv_env.tools.live.pages import ReadPage
 from drv_env.tools.live.tokens import Tokens, estimate, parts_of
@@ -98,8 +99,7 @@ class PassageExtractor:
     """
 
     def __init__(self, words: int = 400) -> None:
-        if words < 1:
-            raise SettingError(f"words must be at least 1, got {words}")
+        checked_whole("words", words, at_least(1))
         self._words = words
         self._workers = PageWorkers()
 
@@ -153,11 +153,9 @@ class Summariser:
         retry: RetryPolicy = RetryPolicy(attempts=2),  # noqa: B008 - frozen
         fallback: Digester | None = None,
     ) -> None:
-        if part_tokens < 100 or max_page_tokens < part_tokens:
-            raise SettingError(
-                "part_tokens must be at least 100 and at most max_page_tokens, got "
-                f"{part_tokens} and {max_page_tokens}"
-            )
+        checked_whole("part_tokens", part_tokens, at_least(100))
+        checked_whole("max_page_tokens", max_page_tokens, at_least(part_tokens))
+        checked_whole("max_reply_tokens", max_reply_tokens, at_least(1))
         self._chat = chat
         self._max_page_tokens = max_page_tokens
         self._part_tokens = part_tokens

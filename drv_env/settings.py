@@ -136,7 +136,8 @@ def checked_number(name: str, value: Any, limits: Limits = ANY) -> float:
     if not limits.hold(number):
         raise SettingError(f"{name} must be {limits}, got {number}")
     if math.isinf(number) and not limits.infinite:
-        raise SettingError(f"{name} must be finite, got {number}")
+        wanted = "" if limits.least == -math.inf else f"{limits} and "
+        raise SettingError(f"{name} must be {wanted}finite, got {number}")
     return number
 
 

@@ -139,7 +139,7 @@ def test_the_message_names_setting_and_value() -> None:
         (lambda: Rules(max_turns=True), "max_turns must be a whole number, got True"),
         (lambda: Rules(max_turns="5"), "max_turns must be a whole number, got '5'"),  # type: ignore[arg-type]
         (lambda: Rules(max_turns=-3), "max_turns must be at least 1, got -3"),
-        (lambda: Rules(max_seconds=math.inf), "max_seconds must be finite, got inf"),
+        (lambda: Rules(max_seconds=math.inf), "max_seconds must be above 0 and finite, got inf"),
         (lambda: RolloutSettings(turn_timeout=math.nan), "turn_timeout must be a number, got nan"),
         (lambda: SFTConfig(learning_rate="1e-3"), "learning_rate must be a number, got '1e-3'"),  # type: ignore[arg-type]
     ):

@@ -81,6 +81,12 @@ class RunFolder:
         for name, value in values.items():
             self._board.add_scalar(f"{phase}/{name}", value, step)
 
+    def logged(self, phase: str) -> list[dict[str, Any]]:
+        """The lines of metrics of a phase, those of earlier lives among them."""
+        text = (self.path / "metrics.jsonl").read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in text.splitlines()]
+        return [line for line in lines if line.get("phase") == phase]
+
     def close(self) -> None:
         """Flush and close the files."""
         self._metrics.close()

@@ -65,3 +65,14 @@ def test_a_damaged_record_of_the_settings_is_named(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(SettingError, match=r"config\.json can't be read"):
         recorded_config(tmp_path)
+
+
+def test_what_was_logged_is_read_by_phase_whichever_life_wrote_it(tmp_path):
+    fill(tmp_path, [1, 2])
+    folder = RunFolder(tmp_path, {}, done=2)
+    folder.log("evaluation", 2, {"success": 0.5})
+    folder.log("rl", 3, {"loss": 3.0})
+    assert [line["step"] for line in folder.logged("rl")] == [1, 2, 3]
+    assert folder.logged("evaluation") == [{"phase": "evaluation", "step": 2, "success": 0.5}]
+    assert folder.logged("sft") == []
+    folder.close()

@@ -1,12 +1,17 @@
 """The warning that episodes grow shorter while none succeeds."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from trainers.commands.train_screen import TrainScreen, figures
 from trainers.credit import GRPO, IGPO, Credit
+from trainers.rl import RLConfig, RLStep
+from trainers.run_folder import RunFolder
+from trainers.runs.rl_run import _Around
+from trainers.runs.run_config import RLRun
 from trainers.shortening import ShorteningWatch
 
 
@@ -81,3 +86,22 @@ def test_turns_are_in_the_progress_line_and_in_the_bar():
         shown.step(1, metrics)
         shown._progress.refresh()
     assert "success 25% · 6.5 turns · loss 0.5" in screen.getvalue()
+
+
+def test_a_run_says_it_once_over_all_its_lives(tmp_path):
+    """Steps with these metrics, the run stopped after step 7 and after step 12."""
+    turns = [10.0] * 5 + [5.0] * 9
+    metrics = [{"turns": own, "success": 0.0, "loss": 1.0} for own in turns]
+    run = RLRun(out=tmp_path, rl=RLConfig(credit=IGPO))
+    job = SimpleNamespace(config=run, playing=SimpleNamespace(described=lambda: None))
+    lives = []
+    for done, last in ((None, 7), (7, 12), (12, 14)):
+        screen = io.StringIO()
+        folder = RunFolder(tmp_path, {}, done)
+        with TrainScreen("igpo", 14, done or 0, console=Console(file=screen)) as shown:
+            around = _Around(job, SimpleNamespace(model=None), folder, shown)
+            for step in range((done or 0) + 1, last + 1):
+                around.step(RLStep(step, [], metrics[step - 1]))
+        folder.close()
+        lives.append(screen.getvalue().count("rl.credit.normalisation"))
+    assert lives == [0, 1, 0]

@@ -205,6 +205,8 @@ class _Around:
         self._job, self._work = job, work
         self._folder, self._screen = folder, screen
         self._shortening = ShorteningWatch(job.config.rl.credit)
+        for earlier in folder.logged("rl"):
+            self._shortening.step(earlier)  # said in an earlier life
 
     def step(self, step: RLStep) -> None:
         """Keep what a step left: metrics, trajectories, perhaps evaluation and checkpoint."""

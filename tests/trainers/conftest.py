@@ -1,10 +1,12 @@
 """A tiny game with a tiny model, made once."""
 
+import copy
 import random
 from dataclasses import dataclass
 
 import gymnasium
 import pytest
+import torch
 
 from agents.vector_rollout import VectorEnv, rollout_agents
 from drv_env import ENV_ID, Rules, Task
@@ -14,6 +16,7 @@ from replay.chat_templates import QWEN3_THINKING
 from replay.counter import TemplateCounter
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
+from tests.trainers.decided_engine import DecidedEngine, Script, right_and_wrong
 from trainers.tiny import IM_END, TinySize, build_model, build_tokenizer
 
 SIZE = TinySize(hidden=32, heads=2, kv_heads=1, head_dim=16, feed_forward=64, context=512)
@@ -25,9 +28,26 @@ class TinyGame:
     expert: list[Trajectory]
     template: ChatTemplate
     envs: VectorEnv
+    script: Script
 
     def model(self, seed: int = 0):
         return build_model(self.template.pieces.tokenizer, seed, SIZE)
+
+    def telling_model(self, seed: int = 0):
+        """One that has learnt nothing, with weights so large that what it reads matters."""
+        model = self.model(seed)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() > 1:
+                    parameter.mul_(5.0)
+        return model
+
+    def engine(self, model, **settings) -> DecidedEngine:
+        """Plays :attr:`script`; owns a copy of the model."""
+        settings = {"slots": 16, "max_context": 512, "seed": 5} | settings
+        return DecidedEngine(
+            copy.deepcopy(model), script=self.script, template=self.template, **settings
+        )
 
 
 def make_tiny_game() -> TinyGame:
@@ -52,7 +72,7 @@ def make_tiny_game() -> TinyGame:
         rules=bounded,
         counter=TemplateCounter(template),
     )
-    return TinyGame(tasks, expert, template, envs)
+    return TinyGame(tasks, expert, template, envs, right_and_wrong(world, tasks))
 
 
 @pytest.fixture(scope="session")

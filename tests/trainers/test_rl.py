@@ -31,23 +31,28 @@ from trainers.model_setup import (
 from trainers.registry import ADVANTAGES
 from trainers.rl import RLConfig, train_rl
 from trainers.rows import Row
-from trainers.sft import SFTConfig, train_sft
 from trainers.update import update_policy
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """The model is too small to be shared out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
-def cloned(tiny_game):
-    """A model that has seen the protocol, so that its rollouts make visits."""
-    model = tiny_game.model()
-    transcripts = [transcribe(item, tiny_game.template) for item in tiny_game.expert]
-    rows = [Row(item.ids, item.mask()) for item in transcripts]
-    train_sft(model, rows, SFTConfig(epochs=25, warmup_steps=10, learning_rate=5e-3))
-    return model
+def policy(tiny_game):
+    """A model whose gains are of the size of those that a trained one has."""
+    return tiny_game.telling_model()
 
 
 @pytest.fixture
-def engine(cloned):
-    made = TransformersEngine(copy.deepcopy(cloned), slots=16, max_context=512)
+def engine(tiny_game, policy):
+    """Plays a script with the policy's log-probs: what is sampled is decided."""
+    made = tiny_game.engine(policy)
     yield made
     background.run(made.close())
 
@@ -99,8 +104,8 @@ def test_trainer_and_wrapper_give_the_same_gains(tiny_game, engine):
                 assert found is None
                 continue
             compared += 1
-            assert found == pytest.approx(expected.information_gain, abs=1e-5)
-            assert reward == pytest.approx(expected.information_gain, abs=1e-5)
+            assert found == pytest.approx(expected.information_gain, abs=1e-4)
+            assert reward == pytest.approx(expected.information_gain, abs=1e-4)
     assert compared >= 6
 
 
@@ -142,29 +147,31 @@ def test_trainer_and_wrappers_give_the_same_penalties(tiny_game, engine):
         env.reset(options={"task": trajectory.task})
         for turn, value in zip(scored.turns, turn_values(scored.rewards, credit), strict=True):
             _, reward, _, _, info = env.step(turn.text)
-            assert reward == pytest.approx(0.0 if value is None else value, abs=1e-5)
+            assert reward == pytest.approx(0.0 if value is None else value, abs=1e-4)
             assert info["penalised"] == (not turn.well_formed)
             if info["penalised"]:
                 penalised.add(turn.action)
     assert penalised >= {"search", "visit", "answer"}
 
 
-def test_old_log_probs_are_those_of_the_trainer(tiny_game, engine, cloned):
+def test_old_log_probs_are_those_of_the_trainer(tiny_game, policy):
     from trainers.log_probs import token_log_probs
     from trainers.rows import pad_rows
 
+    engine = TransformersEngine(copy.deepcopy(policy), slots=16, max_context=512)
     found = rollout_vector(
         tiny_game.envs, engine, tiny_game.template, tiny_game.tasks[:8], sampling(tiny_game)
     )
+    background.run(engine.close())
     rows = [Row(item.transcript.ids, item.transcript.mask()) for item in found]
     with torch.no_grad():
-        mine, _ = token_log_probs(cloned, *pad_rows(rows))
+        mine, _ = token_log_probs(policy, *pad_rows(rows))
     sampled = np.concatenate([p for item in found for p in item.transcript.log_probs])
     np.testing.assert_allclose(mine.numpy(), sampled, atol=1e-4)
 
 
-def test_igpo_runs_with_gains_and_finite_losses(tiny_game, cloned, engine):
-    model = copy.deepcopy(cloned)
+def test_igpo_runs_with_gains_and_finite_losses(tiny_game, policy, engine):
+    model = copy.deepcopy(policy)
     before = [parameter.clone() for parameter in model.parameters()]
     config = RLConfig(
         steps=2, tasks_per_step=4, group_size=4, minibatches=2, sampling=sampling(tiny_game)
@@ -174,10 +181,9 @@ def test_igpo_runs_with_gains_and_finite_losses(tiny_game, cloned, engine):
         model, engine, tiny_game.envs, tiny_game.template, tiny_game.tasks, config, seen.append
     )
     assert [step.step for step in seen] == [1, 2]
-    losses = [step.metrics["loss"] for step in seen if "loss" in step.metrics]
-    assert losses  # a step without any signal has none
-    assert np.isfinite(losses).all()
-    assert sum(step.metrics["scored_turns"] for step in seen) > 0
+    assert all(np.isfinite(step.metrics["loss"]) for step in seen)
+    visits = [[turn.action for turn in item.turns].count("visit") for item in seen[0].trajectories]
+    assert seen[0].metrics["scored_turns"] == sum(visits) > 4
     gains = [
         reward.information_gain
         for step in seen
@@ -185,30 +191,33 @@ def test_igpo_runs_with_gains_and_finite_losses(tiny_game, cloned, engine):
         for reward in item.rewards
         if reward.information_gain is not None
     ]
-    assert any(abs(gain) > 1e-4 for gain in gains)
+    assert np.abs(gains).max() > 0.1
     assert any(
         not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)
     )
     assert engine.weight_version == 3
     versions = {v for item in seen[1].trajectories for v in item.transcript.weight_versions}
     assert versions == {2}
-    greedy = Sampling(8, temperature=0.0)
-    prompt = seen[0].trajectories[0].transcript.ids[:6]
-    fresh = TransformersEngine(copy.deepcopy(model), slots=2, max_context=64)
-    try:
-        expected = background.run(fresh.generate(prompt, greedy)).ids.tolist()
-    finally:
-        background.run(fresh.close())
-    assert background.run(engine.generate(prompt, greedy)).ids.tolist() == expected
+    ids = seen[0].trajectories[0].transcript.ids
+    (found,) = background.run(engine.score(ids, [(1, len(ids))]))
+    np.testing.assert_allclose(found, log_probs_of(model, ids), atol=1e-5)
 
 
-def test_grpo_computes_no_gains(tiny_game, cloned, engine):
+def log_probs_of(model, ids):
+    """Of every id but the first, from one plain pass."""
+    tokens = torch.from_numpy(np.asarray(ids, np.int64))[None]
+    with torch.no_grad():
+        logits = model(tokens).logits[0, :-1].log_softmax(-1)
+    return logits.gather(-1, tokens[0, 1:, None])[:, 0].numpy()
+
+
+def test_grpo_computes_no_gains(tiny_game, policy, engine):
     config = RLConfig(
         credit=GRPO, steps=1, tasks_per_step=2, group_size=4, sampling=sampling(tiny_game)
     )
     seen = []
     train_rl(
-        copy.deepcopy(cloned),
+        copy.deepcopy(policy),
         engine,
         tiny_game.envs,
         tiny_game.template,
@@ -220,11 +229,11 @@ def test_grpo_computes_no_gains(tiny_game, cloned, engine):
     assert "information_gain" not in seen[0].metrics
 
 
-def test_a_run_is_fixed_by_its_seed(tiny_game, cloned):
+def test_a_run_is_fixed_by_its_seed(tiny_game, policy):
     results = []
     for _ in range(2):
-        engine = TransformersEngine(copy.deepcopy(cloned), slots=16, max_context=512, seed=5)
-        model = copy.deepcopy(cloned)
+        engine = tiny_game.engine(policy)
+        model = copy.deepcopy(policy)
         config = RLConfig(steps=2, tasks_per_step=4, group_size=4, sampling=sampling(tiny_game))
         train_rl(model, engine, tiny_game.envs, tiny_game.template, tiny_game.tasks, config)
         background.run(engine.close())
@@ -239,7 +248,7 @@ def test_a_run_is_fixed_by_its_seed(tiny_game, cloned):
         LossSettings(aggregation="constant", constant_tokens=120, kl_estimator="k2", kl_weight=0.1),
     ],
 )
-def test_every_kind_of_loss_trains(tiny_game, cloned, engine, loss):
+def test_every_kind_of_loss_trains(tiny_game, policy, engine, loss):
     config = RLConfig(
         credit=dataclasses.replace(IGPO, assignment="turn", penalty_alone=True),
         loss=loss,
@@ -250,7 +259,7 @@ def test_every_kind_of_loss_trains(tiny_game, cloned, engine, loss):
         minibatches=1,
         sampling=sampling(tiny_game),
     )
-    model = copy.deepcopy(cloned)
+    model = copy.deepcopy(policy)
     steps = train_rl(model, engine, tiny_game.envs, tiny_game.template, tiny_game.tasks, config)
     assert all(np.isfinite(value) for step in steps for value in step.metrics.values())
     # before the first update the model is its own reference
@@ -278,11 +287,11 @@ class Losing:
         return await self._engine.generate(ids, sampling, **more)
 
 
-def test_broken_episodes_are_in_no_statistic(tiny_game, cloned, engine):
+def test_broken_episodes_are_in_no_statistic(tiny_game, policy, engine):
     config = RLConfig(steps=1, tasks_per_step=4, group_size=4, sampling=sampling(tiny_game))
     seen = []
     train_rl(
-        copy.deepcopy(cloned),
+        copy.deepcopy(policy),
         Losing(engine),
         tiny_game.envs,
         tiny_game.template,
@@ -303,13 +312,13 @@ def test_broken_episodes_are_in_no_statistic(tiny_game, cloned, engine):
 
 
 @pytest.mark.parametrize("drop", ["rollouts", "groups", "none"])
-def test_what_has_no_signal_is_dropped_or_kept(tiny_game, cloned, engine, drop):
+def test_what_has_no_signal_is_dropped_or_kept(tiny_game, policy, engine, drop):
     config = RLConfig(
-        steps=1, tasks_per_step=4, group_size=4, drop_silent=drop, sampling=sampling(tiny_game)
+        steps=1, tasks_per_step=8, group_size=4, drop_silent=drop, sampling=sampling(tiny_game)
     )
     seen = []
     train_rl(
-        copy.deepcopy(cloned),
+        copy.deepcopy(policy),
         engine,
         tiny_game.envs,
         tiny_game.template,
@@ -319,9 +328,10 @@ def test_what_has_no_signal_is_dropped_or_kept(tiny_game, cloned, engine, drop):
     )
     (step,) = seen
     found = advantages_of(
-        [item.rewards for item in step.trajectories], [index // 4 for index in range(16)], IGPO
+        [item.rewards for item in step.trajectories], [index // 4 for index in range(32)], IGPO
     )
     expected = {"rollouts": found.silent.sum(), "groups": 4 * len(found.silent_groups), "none": 0}
+    assert expected["rollouts"] > expected["groups"] > 0
     assert step.metrics["dropped_rollouts"] == expected[drop]
 
 
@@ -343,7 +353,7 @@ def test_gain_settings_are_checked():
 
 def one_step(tiny_game, model, **settings):
     """One step of 4 groups from ``model``'s rollouts: its metrics, and the parameters after."""
-    engine = TransformersEngine(copy.deepcopy(model), slots=16, max_context=512, seed=5)
+    engine = tiny_game.engine(model)
     trained = copy.deepcopy(model)
     config = RLConfig(steps=1, tasks_per_step=4, group_size=4, **settings)
     seen = []
@@ -362,9 +372,9 @@ def one_step(tiny_game, model, **settings):
     return seen[0], torch.cat([each.detach().flatten() for each in trained.parameters()])
 
 
-def test_the_update_does_not_depend_on_the_microbatches(tiny_game, cloned):
+def test_the_update_does_not_depend_on_the_microbatches(tiny_game, policy):
     results = [
-        one_step(tiny_game, cloned, microbatch_tokens=most, sampling=sampling(tiny_game))
+        one_step(tiny_game, policy, microbatch_tokens=most, sampling=sampling(tiny_game))
         for most in (1, 300, 100_000)
     ]
     first, expected = results[0]
@@ -374,46 +384,46 @@ def test_the_update_does_not_depend_on_the_microbatches(tiny_game, cloned):
         torch.testing.assert_close(parameters, expected, atol=2e-3, rtol=0)
 
 
-def test_the_model_and_the_engine_score_the_same_gains(tiny_game, cloned):
+def test_the_model_and_the_engine_score_the_same_gains(tiny_game, policy):
     gains = []
     for gain_by in ("model", "engine"):
-        step, _ = one_step(tiny_game, cloned, gain_by=gain_by)
+        step, _ = one_step(tiny_game, policy, gain_by=gain_by)
         gains.append(
             [reward.information_gain for item in step.trajectories for reward in item.rewards]
         )
     assert sum(gain is not None for gain in gains[0]) >= 4
     for one, other in zip(*gains, strict=True):
-        assert one == (None if other is None else pytest.approx(other, abs=1e-5))
+        assert one == (None if other is None else pytest.approx(other, abs=1e-4))
     with pytest.raises(SettingError, match="gain_by"):
         RLConfig(gain_by="judge", sampling=sampling(tiny_game))
 
 
-def test_the_update_does_not_depend_on_packing(tiny_game, cloned):
-    padded, expected = one_step(tiny_game, cloned)
+def test_the_update_does_not_depend_on_packing(tiny_game, policy):
+    padded, expected = one_step(tiny_game, policy)
     for most in (300, 100_000):
-        packed, found = one_step(tiny_game, cloned, packed=True, microbatch_tokens=most)
+        packed, found = one_step(tiny_game, policy, packed=True, microbatch_tokens=most)
         for name in ("loss", "kl", "entropy", "clip_share", "grad_norm"):
             assert packed.metrics[name] == pytest.approx(padded.metrics[name], abs=1e-4)
         torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
 
 
-def test_bfloat16_goes_nearly_the_same_way(tiny_game, cloned):
-    whole, expected = one_step(tiny_game, cloned)
-    half, found = one_step(tiny_game, cloned, precision="bfloat16")
+def test_bfloat16_goes_nearly_the_same_way(tiny_game, policy):
+    whole, expected = one_step(tiny_game, policy)
+    half, found = one_step(tiny_game, policy, precision="bfloat16")
     assert half.trajectories[0].turns == whole.trajectories[0].turns
     assert half.metrics["grad_norm"] == pytest.approx(whole.metrics["grad_norm"], rel=0.1)
     assert half.metrics["information_gain"] == pytest.approx(
         whole.metrics["information_gain"], abs=0.05
     )
-    start = torch.cat([each.detach().flatten() for each in cloned.parameters()])
+    start = torch.cat([each.detach().flatten() for each in policy.parameters()])
     cosine = torch.nn.functional.cosine_similarity(found - start, expected - start, dim=0)
     assert float(cosine) > 0.9
 
 
-def test_adapters_are_trained_and_the_engine_gets_them_merged(tiny_game, cloned):
-    model = prepare_model(copy.deepcopy(cloned), ModelSettings(lora=LoRASettings(rank=4)))
+def test_adapters_are_trained_and_the_engine_gets_them_merged(tiny_game, policy):
+    model = prepare_model(copy.deepcopy(policy), ModelSettings(lora=LoRASettings(rank=4)))
     before = {name: each.clone() for name, each in model.named_parameters()}
-    engine = TransformersEngine(copy.deepcopy(cloned), slots=16, max_context=512, seed=5)
+    engine = tiny_game.engine(policy)
     config = RLConfig(
         steps=2,
         tasks_per_step=4,
@@ -433,28 +443,24 @@ def test_adapters_are_trained_and_the_engine_gets_them_merged(tiny_game, cloned)
     ids = seen[-1].trajectories[0].transcript.ids
     (found,) = background.run(engine.score(ids, [(1, len(ids))]))
     background.run(engine.close())
-    with torch.no_grad():
-        tokens = torch.from_numpy(np.asarray(ids, np.int64))[None]
-        logits = model(tokens).logits[0, :-1].log_softmax(-1)
-    expected = logits.gather(-1, tokens[0, 1:, None])[:, 0].numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-3)
+    np.testing.assert_allclose(found, log_probs_of(model, ids), atol=1e-3)
     merged_names = set(engine_weights(model))
-    assert merged_names == set(cloned.state_dict())
+    assert merged_names == set(policy.state_dict())
     plain = merged(model).state_dict()
     for name, tensor in engine_weights(model).items():
         torch.testing.assert_close(tensor, plain[name], atol=1e-6, rtol=1e-6)
-    assert engine_weights(cloned) is cloned
+    assert engine_weights(policy) is policy
 
 
-def test_the_usual_sampling_is_what_the_rules_allow(tiny_game, cloned):
-    step, _ = one_step(tiny_game, cloned)
-    explicit, _ = one_step(tiny_game, cloned, sampling=sampling(tiny_game))
-    assert [item.turns for item in step.trajectories] == [
-        item.turns for item in explicit.trajectories
-    ]
+def test_the_usual_sampling_is_what_the_rules_allow(tiny_game, policy, engine):
+    config = RLConfig(steps=1, tasks_per_step=2, group_size=2)
+    game = (tiny_game.envs, tiny_game.template, tiny_game.tasks)
+    train_rl(copy.deepcopy(policy), engine, *game, config)
+    assert engine.samplings
+    assert set(engine.samplings) == {sampling(tiny_game)}
 
 
-def test_a_way_to_advantages_of_ones_own(tiny_game, cloned):
+def test_a_way_to_advantages_of_ones_own(tiny_game, policy):
     asked = []
 
     @ADVANTAGES.register("longer_is_worse")
@@ -464,14 +470,14 @@ def test_a_way_to_advantages_of_ones_own(tiny_game, cloned):
             [-np.arange(1.0, len(item.turns) + 1) for item in trajectories], groups
         )
 
-    step, found = one_step(tiny_game, cloned, advantages="longer_is_worse", minibatches=1)
+    step, found = one_step(tiny_game, policy, advantages="longer_is_worse", minibatches=1)
     assert asked == [(16, [index // 4 for index in range(16)], 4)]
     assert step.metrics["silent_groups"] == 0.0
     assert step.metrics["ig_scale"] == 1.0
-    start = torch.cat([each.detach().flatten() for each in cloned.parameters()])
+    start = torch.cat([each.detach().flatten() for each in policy.parameters()])
     assert not torch.equal(found, start)
     with pytest.raises(SettingError, match=r"no way to advantages 'nobody'.*longer_is_worse"):
-        one_step(tiny_game, cloned, advantages="nobody")
+        one_step(tiny_game, policy, advantages="nobody")
     with pytest.raises(SettingError, match="this package's"):
         ADVANTAGES.register("credit")(longer_is_worse)
     assert ADVANTAGES.register("longer_is_worse")(len) is ADVANTAGES["longer_is_worse"]  # again
@@ -484,8 +490,8 @@ def test_advantages_of_numbers_know_what_is_silent():
     assert found.silent_groups == ("b",)
 
 
-def test_a_gradient_that_is_no_number_never_gets_into_the_weights(tiny_game, cloned):
-    model = copy.deepcopy(cloned)
+def test_a_gradient_that_is_no_number_never_gets_into_the_weights(tiny_game, policy):
+    model = copy.deepcopy(policy)
     with torch.no_grad():
         next(model.parameters())[:] = float("nan")
     before = [each.clone() for each in model.parameters()][1:]

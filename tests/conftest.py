@@ -1,0 +1,51 @@
+"""What every test finds, however the suite was started: Ctrl-C, terminal, keys, threads.
+
+A shell without job control starts background commands with SIGINT ignored; terminals have
+sizes and variables of their own; people have keys.  None of it may decide what a test finds,
+in this process or in one that a test starts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests import logit_noise
+
+TERMINAL = {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
+DECIDES_COLOURS = (
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "FORCE_COLOR",
+    "NO_COLOR",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+)
+KEYS = (
+    "API_BASE",
+    "API_KEY",
+    "JINA_API_KEYS",
+    "JUDGE_API_BASE",
+    "JUDGE_API_KEY",
+    "JUDGE_MODEL_NAME",
+    "OPENAI_API_KEY",
+    "SERPER_KEY_ID",
+    "SUMMARY_MODEL_NAME",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # which children would inherit
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.update(TERMINAL)
+    for name in (*DECIDES_COLOURS, *KEYS):
+        os.environ.pop(name, None)
+    # what is computed in these tests is too small to be shared out among threads
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    logit_noise.install_if_asked()
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return logit_noise.described()

@@ -12,16 +12,17 @@ import torch
 from safetensors.torch import load_file
 
 from replay.store import read_trajectories
-from tests.trainers.train_runs import SMALL, metrics, save_untrained, train
+from tests.trainers.train_runs import DECIDED, SMALL, decided, metrics, save_untrained, train
 from trainers.cli import main
 from trainers.runs import rl_run
 
 ROOT = Path(__file__).parents[2]
 
-KILLED = """
+KILLED = f"""
 import os, signal, sys
 
 from trainers.cli import main
+{DECIDED}
 
 renames = [0]
 
@@ -56,10 +57,16 @@ def folder(tiny_game, tmp_path_factory):
 @pytest.fixture(scope="module")
 def cloned(folder):
     """The untrained model after ``drv train sft``."""
-    more = "--sft.epochs 25 --sft.warmup-steps 10 --sft.learning-rate 5e-3 --data.held-out 0.1"
+    more = "--sft.epochs 6 --sft.warmup-steps 10 --sft.learning-rate 5e-3 --data.held-out 0.1"
     learnt = ("--data.trajectories", str(folder / "expert.parquet"))
     assert train("sft", folder / "untrained", folder / "sft", *learnt, *more.split()) == 0
     return folder / "sft" / "checkpoints" / "final"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _decided(folder):
+    with decided(folder / "untrained"):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +92,10 @@ def same(first, second):
     )
 
 
+def distance(first, second):
+    return sum(float((first[name] - second[name]).square().sum()) for name in first) ** 0.5
+
+
 def test_fine_tuning_learns_and_leaves_a_model_that_plays(cloned, folder, capsys):
     found = metrics(folder / "sft", "sft")
     assert [line["step"] for line in found] == list(range(1, len(found) + 1))
@@ -95,7 +106,7 @@ def test_fine_tuning_learns_and_leaves_a_model_that_plays(cloned, folder, capsys
     assert main(arguments) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["settings"]["worlds"] == [11]
-    assert told["well_formed"] > 0  # the untrained one writes noise
+    assert (told["episodes"], told["broken"]) == (6, 0)
 
 
 def test_a_run_leaves_metrics_trajectories_and_checkpoints(whole, cloned):
@@ -103,10 +114,11 @@ def test_a_run_leaves_metrics_trajectories_and_checkpoints(whole, cloned):
     assert [line["step"] for line in metrics(whole, "evaluation")] == [0, 1, 2, 3]
     step = metrics(whole, "rl")[0]
     assert step["seconds_rollout"] > 0
-    assert step["scored_turns"] > 0
     assert not same(weights(whole), load_file(cloned / "model.safetensors"))
-    trajectories = list(read_trajectories(whole / "trajectories" / "rl-0002.parquet"))
+    trajectories = list(read_trajectories(whole / "trajectories" / "rl-0001.parquet"))
     assert len(trajectories) == 8
+    visits = sum(turn.action == "visit" for item in trajectories for turn in item.turns)
+    assert step["scored_turns"] == visits > 0
     held = list(read_trajectories(whole / "trajectories" / "evaluation-0002.parquet"))
     trained = {
         item.task.metadata["start"]
@@ -128,7 +140,7 @@ def test_a_killed_run_goes_on_with_the_same_command(whole, cloned, tmp_path):
     out = tmp_path / "out"
     arguments = ["train", "igpo", "--model.folder", str(cloned), "--out", str(out), *SMALL]
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, *arguments],
+        [sys.executable, "-c", KILLED, str(cloned), *arguments],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -140,10 +152,18 @@ def test_a_killed_run_goes_on_with_the_same_command(whole, cloned, tmp_path):
     assert main(arguments) == 0
     assert [line["step"] for line in metrics(out, "rl")] == [1, 2, 3]
     assert [line["step"] for line in metrics(out, "evaluation")] == [0, 1, 2, 3]
-    assert same(weights(out), weights(whole))
-    mine, its = ([timeless(line) for line in metrics(each, "rl")] for each in (out, whole))
-    assert mine == its
-    assert any("loss" in line for line in its[1:])  # something was learnt after the kill
+    # the turns are decided, but two processes may differ in the last digits of all the rest
+    for number in (1, 2, 3):
+        mine, its = (
+            list(read_trajectories(each / "trajectories" / f"rl-000{number}.parquet"))
+            for each in (out, whole)
+        )
+        assert [item.turns for item in mine] == [item.turns for item in its]
+    for mine, its in zip(metrics(out, "rl"), metrics(whole, "rl"), strict=True):
+        assert timeless(mine) == pytest.approx(timeless(its), rel=1e-2, abs=1e-3)
+        assert "loss" in its  # something is learnt in every step, after the kill too
+    start = load_file(cloned / "model.safetensors")
+    assert distance(weights(out), weights(whole)) < 0.1 * distance(weights(whole), start)
 
 
 def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(
@@ -196,7 +216,7 @@ def test_grpo_is_another_configuration_of_the_same(cloned, tmp_path):
 
 def test_adapters_are_trained_and_merged(cloned, tmp_path):
     small = [*SMALL, "--rl.steps", "1", "--evaluation.every", "0"]
-    lora = ("--model.lora.rank", "4", "--model.precision", "bfloat16")
+    lora = ("--model.lora.rank", "4", "--model.precision", "bfloat16", "--rl.learning-rate", "0.05")
     assert train("igpo", cloned, tmp_path / "out", *small, *lora) == 0
     before, after = load_file(cloned / "model.safetensors"), weights(tmp_path / "out")
     assert before.keys() == after.keys()
@@ -229,23 +249,37 @@ def test_the_trainers_are_listed(capsys):
     assert "there is no trainer 'ppo', only grpo, igpo" in capsys.readouterr().err
 
 
+MODULES = """
+import json, runpy, sys
+
+for name, asked in json.loads(sys.argv[1]):
+    sys.argv = [name, *asked]
+    try:
+        runpy.run_module(f"trainers.{name}", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        assert not end.code, (name, end.code)
+    sys.stdout.write("\\0")
+"""
+
+
 def test_the_trainers_modules_are_the_same_commands(folder, cloned, tmp_path, capfd):
-    started, told = {}, {}
+    commands, told = [], []
     for name in ("sft", "grpo", "igpo"):
         out = str(tmp_path / name)
         asked = ["--model.folder", str(cloned), "--out", out, "--plan", "--model.device", "cpu"]
         if name == "sft":
             asked += ["--data.trajectories", str(folder / "expert.parquet")]
         assert main(["train", name, *asked]) == 0
-        told[name] = capfd.readouterr().out
-        assert f"{name}: the plan" in told[name]
-        started[name] = subprocess.Popen(
-            [sys.executable, "-m", f"trainers.{name}", *asked],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-    for name, process in started.items():
-        assert process.communicate(timeout=100)[0] == told[name]
-        assert process.returncode == 0
+        told.append(capfd.readouterr().out)
+        assert f"{name}: the plan" in told[-1]
+        commands.append((name, asked))
+    done = subprocess.run(
+        [sys.executable, "-c", MODULES, json.dumps(commands)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\0") == [*told, ""]

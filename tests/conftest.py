@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 
+import hypothesis
 import pytest
 
 from tests import logit_noise
@@ -42,9 +43,18 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(TERMINAL)
     for name in (*DECIDES_COLOURS, *KEYS):
         os.environ.pop(name, None)
+    # where torch is held to an older processor's instructions, oneDNN is held to them too:
+    # kernels of the one ask for layouts of the other
+    if os.environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
     # what is computed in these tests is too small to be shared out among threads
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     logit_noise.install_if_asked()
+    # the same examples in every run, however slow; --hypothesis-profile=explore tries others
+    hypothesis.settings.register_profile("decided", deadline=None, derandomize=True, database=None)
+    hypothesis.settings.register_profile("explore", deadline=None)
+    chosen = config.getoption("hypothesis_profile", None)
+    hypothesis.settings.load_profile(chosen or "decided")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

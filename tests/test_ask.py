@@ -17,6 +17,7 @@ from drv_env.tools.cassette import CassetteTools
 from drv_env.worlds import WorldRecipe, questions
 from replay.store import read_trajectories
 from tests.chat_server import ChatServer, Knowing
+from tests.patience import HANGS
 from tests.small_agent import save_small_agent
 from trainers.cli import main
 
@@ -129,9 +130,9 @@ def test_ctrl_c_closes_everything_and_says_little():
         running = subprocess.Popen(
             arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        assert server.reached.wait(100)
+        assert server.reached.wait(HANGS)
         os.kill(running.pid, signal.SIGINT)
-        shown, said = running.communicate(timeout=100)
+        shown, said = running.communicate(timeout=HANGS)
     assert running.returncode == 130
     assert f"→ search {START}" in shown
     assert said.strip() == "Stopped."

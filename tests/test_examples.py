@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANGS
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 @pytest.mark.parametrize("name", ["env_loop.py", "own_tool.py", "vector_rollout.py"])
 def test_the_example_runs(name):
     done = subprocess.run(
-        [sys.executable, EXAMPLES / name], capture_output=True, text=True, timeout=100
+        [sys.executable, EXAMPLES / name], capture_output=True, text=True, timeout=HANGS
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from tests import logit_noise
+from tests.patience import HANGS
 
 SCRIPT = """
 import torch
@@ -35,7 +36,7 @@ def figures(noise: str) -> torch.Tensor:
         env={**os.environ, logit_noise.SWITCH: noise, "PYTHONPATH": root},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=HANGS,
     )
     assert done.returncode == 0, done.stderr
     return torch.tensor([float(word) for word in done.stdout.strip("[]\n").split(",")]).double()

@@ -11,6 +11,7 @@ import pytest
 from drv_env.worlds import WorldRecipe, questions
 from replay.store import read_trajectories
 from tests.chat_server import ChatServer, Knowing
+from tests.patience import HANGS
 from trainers.cli import main
 
 TASKS = questions(WorldRecipe(3).build(), hops=(1,))[:4]
@@ -130,9 +131,9 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(file, tmp_path, how):
     with ChatServer(Knowing(TASKS), hold=20) as server:  # within the seventh episode
         arguments = [sys.executable, "-m", "trainers.cli", *command(file, out, server, *more)]
         running = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
-        assert server.reached.wait(100)
+        assert server.reached.wait(HANGS)
         os.kill(running.pid, how)
-        _, said = running.communicate(timeout=100)
+        _, said = running.communicate(timeout=HANGS)
     if how == signal.SIGINT:
         assert running.returncode == 130
         assert "the same command goes on" in said

@@ -7,6 +7,7 @@ import pytest
 
 from agents.ahead import Ahead
 from drv_env import SettingError
+from tests.patience import HANGS
 
 
 class Played:
@@ -55,7 +56,7 @@ def test_a_batch_runs_while_the_caller_works():
 
     with Ahead(range(2), play, 1) as ahead:
         assert next(ahead) == (0, 0)
-        assert played.first.wait(10)  # the caller has done nothing for batch 1 yet
+        assert played.first.wait(HANGS)  # the caller has done nothing for batch 1 yet
     assert played.ended == [1]
 
 
@@ -125,7 +126,7 @@ def test_closing_cancels_what_runs_and_waits_for_its_end():
 
     ahead = Ahead(range(3), play, 2)
     next(ahead)
-    assert played.first.wait(10)
+    assert played.first.wait(HANGS)
     ahead.close()
     ahead.close()
     assert sorted(played.ended) == sorted(played.begun)[1:]

@@ -20,6 +20,7 @@ from drv_env.game import Game
 from drv_env.protocol import Answer, render_turn
 from drv_env.testing import FakeTools
 from replay.store import read_trajectories, write_trajectories
+from tests.patience import HANGS
 
 TASKS = [Task(f"Who owns mill {n}?", (f"Owner{n}",)) for n in range(5)]
 RULES = Rules(system_prompt="")
@@ -140,7 +141,7 @@ asyncio.run(play(folder, make_template(), on_each=die))
 def test_a_killed_process_loses_at_most_the_part_it_was_gathering(template, tmp_path):
     out = tmp_path / "out"
     program = KILLED.format(tests=str(Path(__file__).parent), folder=str(out))
-    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=100)
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=HANGS)
     assert done.returncode == -signal.SIGKILL
     folder = RolloutFolder(out, TASKS)
     assert len(folder.done) == 6  # each was a part of its own

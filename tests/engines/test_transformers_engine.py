@@ -69,12 +69,16 @@ def plain_log_probs(model, ids):
     return logits.log_softmax(-1).gather(-1, ids[1:, None])[:, 0].numpy()
 
 
-def plain_greedy(model, ids, count):
-    ids = [int(i) for i in ids]
-    for _ in range(count):
-        with torch.no_grad():
-            ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
-    return ids[-count:]
+def is_greedy(model, ids, found, count=8):
+    """Whether ``found`` are ``count`` ids, each the likeliest in a plain pass.
+
+    Two ids may tie but for last digits, and then either is the likeliest.
+    """
+    whole = torch.tensor([[*map(int, ids), *map(int, found)]])
+    with torch.no_grad():
+        logits = model(input_ids=whole).logits[0, len(ids) - 1 : -1]
+    taken = logits.gather(-1, whole[0, len(ids) :, None])[:, 0]
+    return len(found) == count and bool((logits.max(-1).values - taken < 1e-4).all())
 
 
 def play(engine, scenario):
@@ -106,7 +110,7 @@ def test_it_is_an_engine(model):
 def test_greedy_ragged_requests_equal_plain_forward_passes(model, slots):
     asks = prompts(9)
     for ids, done in zip(asks, together(TransformersEngine(model, slots), asks), strict=True):
-        assert done.ids.tolist() == plain_greedy(model, ids, 8)
+        assert is_greedy(model, ids, done.ids)
         expected = plain_log_probs(model, [*ids, *done.ids])[-8:]
         np.testing.assert_allclose(done.log_probs, expected, atol=1e-5)
         assert done.finish == "length"
@@ -119,7 +123,8 @@ def test_greedy_equals_the_models_own_generate(model):
     own = model.generate(
         given, attention_mask=torch.ones_like(given), max_new_tokens=8, do_sample=False
     )[0, len(ids) :]
-    assert together(TransformersEngine(model, 2), [ids])[0].ids.tolist() == own.tolist()
+    assert is_greedy(model, ids, own)
+    assert is_greedy(model, ids, together(TransformersEngine(model, 2), [ids])[0].ids)
 
 
 def test_log_probs_are_raw_whatever_the_sampling(model):
@@ -169,7 +174,7 @@ def test_filters_keep_only_the_likeliest(model, sampling, allowed):
 
 def test_stop_ids_end_a_completion_and_stay_in_it(model):
     (ids,) = prompts(1)
-    expected = plain_greedy(model, ids, 8)
+    expected = together(TransformersEngine(model, 2), [ids])[0].ids.tolist()
     sampling = Sampling(8, temperature=0, stop_ids=(expected[3],))
     (done,) = together(TransformersEngine(model, 2), [ids], sampling)
     first = expected.index(expected[3])
@@ -181,7 +186,7 @@ def test_a_full_context_ends_a_completion(model):
     engine = TransformersEngine(model, 2, max_context=12)
     ids = np.arange(9)
     (done,) = together(engine, [ids])
-    assert done.ids.tolist() == plain_greedy(model, ids, 3)
+    assert is_greedy(model, ids, done.ids, 3)
     assert done.finish == "length"
 
 
@@ -192,7 +197,7 @@ def test_later_turns_compute_only_what_is_new(model):
         async def episode(ids, new):
             for _ in range(4):
                 done = await engine.generate(ids, GREEDY)
-                assert done.ids.tolist() == plain_greedy(model, ids, 8)
+                assert is_greedy(model, ids, done.ids)
                 ids = np.concatenate([ids, done.ids, new])
 
         await asyncio.gather(*(episode(*pair) for pair in zip(openings, additions, strict=True)))
@@ -209,7 +214,7 @@ def test_a_group_reads_its_prompt_once(model):
     engine = TransformersEngine(model, 8)
     done = together(engine, [ids] * 8)
     assert engine.computed == len(ids) - 1
-    assert {tuple(d.ids.tolist()) for d in done} == {tuple(plain_greedy(model, ids, 8))}
+    assert all(is_greedy(model, ids, one.ids) for one in done)
 
 
 def test_prefixes_of_each_other_and_slots_taken_over(model):
@@ -223,7 +228,7 @@ def test_prefixes_of_each_other_and_slots_taken_over(model):
             chosen = [asks[i] for i in rng.integers(0, len(asks), 7)]
             done = await asyncio.gather(*(engine.generate(ids, GREEDY) for ids in chosen))
             for ids, one in zip(chosen, done, strict=True):
-                assert one.ids.tolist() == plain_greedy(model, ids, 8)
+                assert is_greedy(model, ids, one.ids)
 
     play(TransformersEngine(model, 3, chunk_tokens=16), scenario)
 
@@ -232,7 +237,7 @@ def test_long_prompts_are_read_in_chunks(model):
     asks = prompts(5, low=100, high=200)
     done = together(TransformersEngine(model, 4, chunk_tokens=32), asks)
     for ids, one in zip(asks, done, strict=True):
-        assert one.ids.tolist() == plain_greedy(model, ids, 8)
+        assert is_greedy(model, ids, one.ids)
 
 
 # ---- scores ---------------------------------------------------------------------------
@@ -271,7 +276,7 @@ def test_scores_leave_the_cache_as_it_was(model):
         )
         computed = engine.computed
         for ids, done, score in zip(longer, results[:4], results[4:], strict=True):
-            assert done.ids.tolist() == plain_greedy(model, ids, 8)
+            assert is_greedy(model, ids, done.ids)
             expected = plain_log_probs(model, np.concatenate([ids, probe]))[-3:]
             np.testing.assert_allclose(score[0], expected, atol=1e-5)
         return computed
@@ -344,7 +349,8 @@ def test_new_weights_from_every_source(tmp_path, form, tied):
         before = await engine.generate(ids, GREEDY)
         assert await engine.update_weights(source) == 1 == engine.weight_version
         after = await engine.generate(ids, GREEDY)
-        assert before.ids.tolist() != after.ids.tolist() == plain_greedy(newer, ids, 8)
+        assert is_greedy(newer, ids, after.ids)
+        assert not is_greedy(newer, ids, before.ids)
         assert (before.weight_version, after.weight_version) == (0, 1)
         assert engine.computed == 2 * (len(ids) - 1)
 
@@ -365,14 +371,13 @@ def test_weights_that_do_not_fit_are_refused_whole():
         (42, "state dict"),
     ]
     (ids,) = prompts(1)
-    expected = plain_greedy(model, ids, 8)
 
     async def scenario(engine):
         for source, said in bad:
             with pytest.raises(EngineError, match=said):
                 await engine.update_weights(source)
             assert engine.weight_version == 0
-        assert (await engine.generate(ids, GREEDY)).ids.tolist() == expected
+        assert is_greedy(make_model(), ids, (await engine.generate(ids, GREEDY)).ids)
 
     play(TransformersEngine(model, 2), scenario)
 
@@ -395,8 +400,8 @@ def test_an_update_waits_for_what_was_asked_before_it():
     assert [d.weight_version for d in results[8:]] == [1] * 6
     model.load_state_dict(old)
     for ids, before, after in zip(asks, results[:6], results[8:], strict=True):
-        assert before.ids.tolist() == plain_greedy(model, ids, 8)
-        assert after.ids.tolist() == plain_greedy(newer, ids, 8)
+        assert is_greedy(model, ids, before.ids)
+        assert is_greedy(newer, ids, after.ids)
 
 
 def test_pause_keeps_requests_until_resume(model):
@@ -441,7 +446,7 @@ def test_cancelling_frees_the_slot(model):
         with pytest.raises(asyncio.CancelledError):
             await task
         done = await engine.generate([4, 5], GREEDY)  # the only slot
-        assert done.ids.tolist() == plain_greedy(model, [4, 5], 8)
+        assert is_greedy(model, [4, 5], done.ids)
         assert not engine._table.busy.any()
 
     play(TransformersEngine(model, 1), scenario)
@@ -567,7 +572,7 @@ def test_other_models_of_plain_attention(kind, attention):
         torch.nn.init.normal_(parameter, std=0.3)  # biases and norms too
     asks = prompts(5)
     for ids, done in zip(asks, together(TransformersEngine(model, 3), asks), strict=True):
-        assert done.ids.tolist() == plain_greedy(model, ids, 8)
+        assert is_greedy(model, ids, done.ids)
 
 
 def test_a_model_that_scales_its_logits_samples_and_scores_by_them():

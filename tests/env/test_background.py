@@ -13,6 +13,7 @@ import traceback
 import pytest
 
 from drv_env import background
+from tests.patience import HANGS
 
 
 async def name_of_thread() -> str:
@@ -24,7 +25,7 @@ def program(code: str) -> str:
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -80,7 +81,7 @@ def test_an_exit_does_not_end_the_work_of_others() -> None:
 
     thread = threading.Thread(target=lambda: found.append(background.run(waits())))
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(HANGS)
     with pytest.raises(SystemExit):
         background.run(leaves())
     background.loop().call_soon_threadsafe(released.set)
@@ -145,7 +146,7 @@ def test_ctrl_c_cancels_the_work() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         background.run(work())
-    assert cancelled.wait(10)
+    assert cancelled.wait(HANGS)
 
 
 def test_a_process_ends_with_envs_left_open() -> None:

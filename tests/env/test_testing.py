@@ -15,6 +15,7 @@ from drv_env.protocol import PAGE_SEPARATOR, Answer, Search, ToolCall, Visit, re
 from drv_env.tasks import Task
 from drv_env.testing import FakeScorer, FakeTools, ManualClock, failing
 from drv_env.tools import Call, Status, ToolResult, Tools
+from tests.patience import HANGS
 
 TASK = Task("Q?", ("A",))
 
@@ -161,7 +162,7 @@ def test_the_plugin_closes_envs_after_their_test(tmp_path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS,
         check=False,
     )
     assert "2 passed" in done.stdout, done.stdout + done.stderr

@@ -26,6 +26,7 @@ from drv_env.rewards.calibration import (
 )
 from drv_env.rewards.judge import Judge
 from drv_env.rewards.labelled import read_labelled
+from tests.patience import HANGS
 from tests.rewards.conftest import KEY, Endpoint
 from trainers.commands.judge import JudgeCommand
 
@@ -317,7 +318,7 @@ def test_the_command_fails_where_nothing_could_be_judged(
 def test_the_command_imports_nothing_heavy() -> None:
     code = "import sys, trainers.commands.judge; print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANGS
     )
     heavy = {"aiohttp", "torch", "gymnasium", "rich.table", "sqlite3", "drv_env"}
     assert not heavy & set(done.stdout.split())

@@ -88,9 +88,7 @@ def right_and_wrong(world: World, tasks: Sequence[Task]) -> Script:
     return script
 
 
-def play_decided(
-    monkeypatch: pytest.MonkeyPatch, script: Script, template: ChatTemplate
-) -> None:
+def play_decided(monkeypatch: pytest.MonkeyPatch, script: Script, template: ChatTemplate) -> None:
     """Have the commands' own Transformers engine play the script."""
     decided = partial(DecidedEngine, script=script, template=template)
     monkeypatch.setattr(transformers, "TransformersEngine", decided)

@@ -12,6 +12,7 @@ import pytest
 from drv_env import Ending, Task, TurnReward
 from drv_env.errors import SettingError
 from replay.trajectory import Trajectory, TurnRecord
+from tests.patience import HANGS
 from tests.trainers.train_runs import metrics, save_untrained
 from trainers.registry import ADVANTAGES, import_plugins
 
@@ -66,7 +67,7 @@ def test_the_example_runs_from_its_folder(tiny_game, tmp_path, trainer, config):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=HANGS,
     )
     assert done.returncode == 0, done.stderr
     assert "4 episodes at once" in done.stdout

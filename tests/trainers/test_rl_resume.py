@@ -15,6 +15,7 @@ from agents.engines.base import Sampling
 from agents.engines.transformers import TransformersEngine
 from agents.rollout import RolloutSettings
 from drv_env import SettingError, background
+from tests.patience import HANGS
 from trainers.credit import Credit
 from trainers.rl import RLConfig, train_rl
 
@@ -111,7 +112,7 @@ def test_a_killed_run_goes_on_to_the_very_same_parameters(tiny_game, whole, tmp_
         env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=HANGS,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     found, steps = play(tiny_game, state)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from drv_env import SettingError
+from tests.patience import HANGS
 from tests.trainers.test_packed_attention import ragged
 from trainers.sft import SFTConfig, train_sft
 
@@ -110,7 +111,7 @@ def test_a_kill_at_any_touch_of_the_disk_costs_nothing(tmp_path):
         env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=HANGS,
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 70  # that many touches there are at least

@@ -17,6 +17,7 @@ from drv_env.tasks import Task
 from drv_env.tools.base import Call, Status, ToolResult, ToolSchema
 from drv_env.tools.fake import FakeTools
 from drv_env.tools.layers import Toolbox, tool
+from tests.patience import HANGS
 
 TASK = Task("Q?", ("A",))
 SCHEMA = ToolSchema(
@@ -159,7 +160,7 @@ def test_tools_that_can_not_work_are_refused():
 
 def test_the_example_runs():
     example = Path(__file__).parents[3] / "examples" / "own_tool.py"
-    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     assert "in the prompt: True" in done.stdout
     assert "verdict: True  status: ok" in done.stdout

@@ -237,7 +237,7 @@ def new_site():
 def live(waits):
     """Makes live tools against a site: ``live(site)``."""
 
-    def make(site, *, reader="fetch", seconds=5.0, attempts=3, **settings):
+    def make(site, *, reader="fetch", seconds=60.0, attempts=3, **settings):
         http = HttpClient(timeout=seconds, max_bytes=LIMIT)
         serper = Serper(
             "serper-key-for-tests", http=http, endpoint=f"{site.base}/serper", timeout=seconds

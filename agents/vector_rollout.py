@@ -16,6 +16,7 @@ import gymnasium
 from agents.engines.base import Engine, Sampling
 from agents.players import TURN_TIMEOUT, Player, TokenPlayer, TurnSettings
 from agents.robust import RobustSampling
+from agents.turn_limits import turn_limit
 from drv_env import background
 from drv_env.context import ContextCounter
 from drv_env.episode import Episode
@@ -53,6 +54,7 @@ def rollout_vector(
     group_size: int = 1,
     robust: RobustSampling | None = None,
     turn_timeout: float = TURN_TIMEOUT,
+    turn_jitter: int = 0,
 ) -> list[Trajectory]:
     """Let an engine play one episode of every task, ``env.num_envs`` at a time.
 
@@ -71,6 +73,7 @@ def rollout_vector(
         group_size: only numbers the episodes for their seeds.
         robust: when a turn is sampled again.
         turn_timeout: seconds for one completion; without one by then the episode is broken.
+        turn_jitter: as of :class:`agents.rollout.RolloutSettings`.
 
     Returns:
         One trajectory a task, in order, with transcripts.
@@ -82,20 +85,22 @@ def rollout_vector(
     group_size = checked_whole("group_size", group_size, at_least(1))
     checked_number("turn_timeout", turn_timeout, above(0, "seconds"))
 
+    rules = unwrapped(env).game.rules
+
     def play(batch: Sequence[Task], over: int) -> list[Trajectory]:
+        words = [
+            None if seed is None else (seed, *divmod(over + index, group_size))
+            for index in range(len(batch))
+        ]
         players = [
             TokenPlayer(
                 engine,
                 template,
-                TurnSettings(
-                    sampling,
-                    None if seed is None else (seed, *divmod(over + index, group_size), 1),
-                    robust,
-                    turn_timeout,
-                ),
+                TurnSettings(sampling, None if own is None else (*own, 1), robust, turn_timeout),
             )
-            for index in range(len(batch))
+            for own in words
         ]
+        limits = [turn_limit(rules, turn_jitter, own) for own in words]
 
         def act(episodes: Mapping[int, Episode]) -> dict[int, str | DrvError]:
             turns = background.run(
@@ -109,7 +114,7 @@ def rollout_vector(
                 episode, rewards, player.transcript if episode.turns else None, provenance
             )
             for (episode, rewards), player in zip(
-                _lockstep(env, batch, act, over, on_turns, counters), players, strict=True
+                _lockstep(env, batch, act, over, on_turns, counters, limits), players, strict=True
             )
         ]
 
@@ -174,6 +179,7 @@ def _lockstep(
     over: int,
     on_turns: OnTurns,
     counters: Sequence[ContextCounter] = (),
+    limits: Sequence[int | None] = (),
 ) -> list[tuple[Episode, list[TurnReward]]]:
     """Play one episode of each task; ``act`` gives a turn, or why there is none, for each."""
     game = unwrapped(env)
@@ -181,6 +187,8 @@ def _lockstep(
     options: dict[str, Any] = {"tasks": [*tasks, *[tasks[0]] * spare]}
     if counters:
         options["counters"] = [*counters, *[None] * spare]
+    if limits:
+        options["max_turns"] = [*limits, *[None] * spare]
     env.reset(options=options)
     episodes = game.episodes[: len(tasks)]
     rewards: list[list[TurnReward]] = [[] for _ in tasks]

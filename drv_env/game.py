@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -137,17 +138,34 @@ class Game:
         chosen = options.get("task")
         return None if chosen is None else task_from(chosen)
 
-    def episode(self, task: Task, counter: ContextCounter | None = None) -> Episode:
-        """A new episode of ``task``, counted by a counter of its own where one is given."""
-        return Episode(task, self.rules, counter or self.counter, self.clock)
+    def episode(
+        self, task: Task, counter: ContextCounter | None = None, max_turns: int | None = None
+    ) -> Episode:
+        """A new episode.
 
-    def begin(self, task: Task, counter: ContextCounter | None = None) -> Episode:
+        Args:
+            task: the question.
+            counter: counts this one's context; the game's if None.
+            max_turns: this one's, in place of the rules'; None keeps theirs.
+
+        Raises:
+            SettingError: when the rules leave no room for the question, or for a limit that
+                can't work.
+        """
+        return Episode(task, self._rules(max_turns), counter or self.counter, self.clock)
+
+    def begin(
+        self, task: Task, counter: ContextCounter | None = None, max_turns: int | None = None
+    ) -> Episode:
         """A new episode among others; as :meth:`episode`, but it raises for no question.
 
         An episode whose question the rules leave no room for is broken from its start.
         """
-        counter = counter or self.counter
-        return Episode(task, self.rules, counter, self.clock, break_without_room=True)
+        rules, counter = self._rules(max_turns), counter or self.counter
+        return Episode(task, rules, counter, self.clock, break_without_room=True)
+
+    def _rules(self, max_turns: int | None) -> Rules:
+        return self.rules if max_turns is None else replace(self.rules, max_turns=max_turns)
 
     def play(self, turns: Sequence[tuple[Episode, str]]) -> list[Played]:
         """Play one turn in each of several episodes, from synchronous code.

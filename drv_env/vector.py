@@ -7,6 +7,7 @@ fails or hangs until its time-out doesn't touch the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -152,7 +153,8 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             options: ``{"tasks": [...]}`` sets the task of each sub-environment for the
                 episodes that begin now, so that a group is N copies of one task.
                 ``{"counters": [...]}`` gives each of these episodes a
-                :class:`~drv_env.context.ContextCounter` of its own, or None.
+                :class:`~drv_env.context.ContextCounter` of its own, or None, and
+                ``{"max_turns": [...]}`` a limit of turns of its own, or None.
                 ``{"reset_mask": mask}``, bool ``(num_envs,)``, resets only those where
                 it is True; the others show what they showed last.
 
@@ -160,10 +162,11 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             SettingError: when seeds, tasks or the mask don't fit ``num_envs``, or for an option
                 of another name.
         """
-        given = checked_options(options, ("tasks", "counters", "reset_mask"))
+        given = checked_options(options, ("tasks", "counters", "max_turns", "reset_mask"))
         chosen = _mask(given.get("reset_mask"), self.num_envs)
         seeds = _seeds(seed, self.num_envs)
         counters = self._counters(given)
+        limits = self._limits(given)
         tasks = self._given(given)
         super().reset(seed=next((s for s in seeds if s is not None), None))
         infos: list[Info] = [{} for _ in range(self.num_envs)]
@@ -174,7 +177,8 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
                 continue
             if seeds[index] is not None:
                 self._rngs[index] = np.random.default_rng(seeds[index])
-            begun.append(self.game.begin(task or self._draw(index), counters[index]))
+            drawn = task or self._draw(index)
+            begun.append(self.game.begin(drawn, counters[index], limits[index]))
             infos[index] = self._opened(index, begun[index])
         self._episodes = begun
         return tuple(_shown(episode) for episode in begun), _gather(infos)
@@ -272,6 +276,16 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
                     f"got {type(counter).__name__}"
                 )
         return counters
+
+    def _limits(self, options: Mapping[str, Any]) -> list[int | None]:
+        chosen = options.get("max_turns")
+        if chosen is None:
+            return [None] * self.num_envs
+        limits = _one_each("max_turns", chosen, self.num_envs)
+        for limit in limits:
+            if limit is not None:
+                replace(self.game.rules, max_turns=limit)  # which refuses what can't work
+        return limits
 
     def _given(self, options: Mapping[str, Any]) -> list[Task | None]:
         """The tasks that options set, or None where one is to be drawn."""

@@ -35,6 +35,7 @@ class VectorInformationGainReward(VectorWrapper):
         tools: names of the tools whose calls are scored.
         kind: ``"log_prob_diff"`` or ``"prob_diff"``.
         answers: score the ``"first"`` gold answer, or the ``"best"`` of all.
+        failed: score the histories after failed calls too.
 
     Raises:
         SettingError: for a setting or an env that can't work.
@@ -47,16 +48,18 @@ class VectorInformationGainReward(VectorWrapper):
         tools: Collection[str] = ("visit",),
         kind: GainKind = "log_prob_diff",
         answers: GoldAnswers = "first",
+        failed: bool = False,
     ) -> None:
         known = _game_of(env).game.tool_names
         self._gains = [
-            GainTracker(scorer, tools, kind, answers, known) for _ in range(env.num_envs)
+            GainTracker(scorer, tools, kind, answers, known, failed) for _ in range(env.num_envs)
         ]
         super().__init__(env)
         self.scorer = scorer
         self.tools = tuple(tools)
         self.kind: GainKind = kind
         self.answers: GoldAnswers = answers
+        self.failed = failed
 
     def reset(
         self,

@@ -34,6 +34,7 @@ class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstru
         tools: names of the tools whose calls are scored.
         kind: ``"log_prob_diff"`` or ``"prob_diff"``.
         answers: score the ``"first"`` gold answer, or the ``"best"`` of all.
+        failed: score the histories after failed calls too.
 
     Raises:
         SettingError: for a setting that can't work.
@@ -46,6 +47,7 @@ class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstru
         tools: Collection[str] = ("visit",),
         kind: GainKind = "log_prob_diff",
         answers: GoldAnswers = "first",
+        failed: bool = False,
     ) -> None:
         RecordConstructorArgs.__init__(
             self,
@@ -54,14 +56,16 @@ class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstru
             tools=tools,
             kind=kind,
             answers=answers,
+            failed=failed,
         )
         game: Game = env.unwrapped.game  # type: ignore[attr-defined]
-        self._gains = GainTracker(scorer, tools, kind, answers, game.tool_names)
+        self._gains = GainTracker(scorer, tools, kind, answers, game.tool_names, failed)
         super().__init__(env)
         self.scorer = scorer
         self.tools = tuple(tools)
         self.kind: GainKind = kind
         self.answers: GoldAnswers = answers
+        self.failed = failed
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drv_env.protocol import ANSWER, END_THINK, THINK
+from drv_env.protocol import ANSWER, END_ANSWER, END_THINK, THINK
 from replay.pieces import Ids, no_surrogates
 from replay.template import ChatTemplate
 
@@ -42,7 +42,9 @@ def default_probe_prefix(template: ChatTemplate) -> str:
     return f"{THINK}\n\n{END_THINK}\n{ANSWER}\n"
 
 
-def answer_probe(template: ChatTemplate, answer: str, prefix: str | None = None) -> AnswerProbe:
+def answer_probe(
+    template: ChatTemplate, answer: str, prefix: str | None = None, closed: bool = False
+) -> AnswerProbe:
     """Encode ``prefix + answer`` and find the answer in it by its characters.
 
     The answer is encoded where it stands, not alone; an id that holds the end of the
@@ -53,6 +55,8 @@ def answer_probe(template: ChatTemplate, answer: str, prefix: str | None = None)
         template: of the history's transcript.
         answer: the gold answer.
         prefix: :func:`default_probe_prefix` if None.
+        closed: encode the answer as it stands before a line break and ``</answer>``, which are
+            not in the probe; an id that holds the end of the answer and the line break is.
 
     Raises:
         ValueError: when the answer has no tokens.
@@ -63,8 +67,16 @@ def answer_probe(template: ChatTemplate, answer: str, prefix: str | None = None)
     if lead:
         pieces.pop()
     head = template.pieces.encode(pieces)
-    tail, offsets = template.pieces.plain_offsets(lead + no_surrogates(answer))
-    first = next((i for i, (_, stop) in enumerate(offsets) if stop > len(lead)), None)
-    if first is None:
+    text = lead + no_surrogates(answer)
+    behind = template.pieces.split(f"\n{END_ANSWER}")[0] if closed else ""
+    tail, offsets = template.pieces.plain_offsets(
+        text + (behind if isinstance(behind, str) else "")
+    )
+    within = [
+        place
+        for place, (start, stop) in enumerate(offsets)
+        if stop > len(lead) and start < len(text)
+    ]
+    if not within:
         raise ValueError(f"the answer {answer!r} has no tokens to score")
-    return AnswerProbe(np.concatenate([head, tail]), len(head) + first)
+    return AnswerProbe(np.concatenate([head, tail[: within[-1] + 1]]), len(head) + within[0])

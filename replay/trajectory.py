@@ -142,10 +142,15 @@ class Trajectory:
         """The outcome of its answer in [0, 1]; None where it broke."""
         return self.rewards[-1].outcome if self.rewards else None
 
-    def scored_turns(self, tools: Collection[str]) -> list[int]:
-        """Numbers (from 1) of the turns after which the history is scored."""
+    def scored_turns(self, tools: Collection[str], failed: bool = False) -> list[int]:
+        """Numbers (from 1) of the turns after which the history is scored.
+
+        Args:
+            tools: whose calls are scored.
+            failed: whether those that failed are, too.
+        """
         return [
             number
             for number, turn in enumerate(self.turns, start=1)
-            if shows_result(turn.tool, turn.tool_status, turn.observation_kind, tools)
+            if shows_result(turn.tool, turn.tool_status, turn.observation_kind, tools, failed)
         ]

@@ -33,6 +33,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "rules": {
         "system_prompt": (str,),
         "max_turns": (int,),
+        "count_forced_turn": (bool,),
         "max_context": (int,),
         "max_turn_tokens": (int,),
     },
@@ -115,7 +116,7 @@ def checked_agent(value: Any) -> Agent:
         _refuse_unknown(section, values, known)
         for name, item in values.items():
             kinds = known[name]
-            right = isinstance(item, kinds) and not isinstance(item, bool)
+            right = isinstance(item, kinds) and (bool in kinds or not isinstance(item, bool))
             if list in kinds:
                 right = isinstance(item, list | tuple) and all(
                     type(part) is _ITEMS[name] for part in item

@@ -46,8 +46,11 @@ class GainSettings:
         tools: names of the tools whose calls are scored.
         kind: difference of mean log-probs, or of their exponentials.
         answers: the first gold answer, or the best of all.
+        failed: whether the histories after failed calls are scored, too.
         probe: text put between history and answer; None for the template's default, which
             closes the thought and opens the answer.
+        closed: whether the answer's ids are those that it has before ``</answer>``, where its
+            last one may hold the line break; else those of a text that ends with it.
 
     Raises:
         SettingError: for a setting that can't work.
@@ -56,7 +59,9 @@ class GainSettings:
     tools: tuple[str, ...] = ("visit",)
     kind: GainKind = "log_prob_diff"
     answers: GoldAnswers = "first"
+    failed: bool = False
     probe: str | None = None
+    closed: bool = False
 
     def __post_init__(self) -> None:
         check_settings(self.kind, self.answers, self.tools)
@@ -75,11 +80,15 @@ class _Asked:
         cls, trajectory: Trajectory, template: ChatTemplate, settings: GainSettings
     ) -> _Asked | None:
         """None where nothing is scored, as in a broken trajectory."""
-        turns = [] if trajectory.broken else trajectory.scored_turns(settings.tools)
+        turns = (
+            [] if trajectory.broken else trajectory.scored_turns(settings.tools, settings.failed)
+        )
         if not turns:
             return None
         answers = answers_to_score(trajectory.task.answers, settings.answers)
-        probes = [answer_probe(template, answer, settings.probe) for answer in answers]
+        probes = [
+            answer_probe(template, answer, settings.probe, settings.closed) for answer in answers
+        ]
         return cls(_transcript(trajectory), turns, probes)
 
     def histories(self) -> list[int]:

@@ -136,6 +136,7 @@ def _in_lock_step(
         group_size=settings.group_size,
         robust=settings.robust,
         turn_timeout=settings.turn_timeout,
+        turn_jitter=settings.turn_jitter,
     )
 
 

@@ -1,8 +1,9 @@
 """Behaviour cloning: supervised fine-tuning on the agent's tokens of trajectories.
 
-The loss is the negative log-likelihood of the masked tokens, averaged over all of them in
-the batch (DR-Venus, arXiv 2604.19859: thought, call and answer; observations masked),
-however the batch is cut into micro-batches.  It knows rows of tokens: no text, no episodes.
+The loss is the negative log-likelihood of the masked tokens (DR-Venus, arXiv 2604.19859:
+thought, call and answer; observations masked), averaged over all of them in the batch, or
+over its rows, however the batch is cut into micro-batches.  It knows rows of tokens: no text,
+no episodes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from numpy.typing import ArrayLike
@@ -21,11 +22,11 @@ from torch import Tensor, nn
 
 from drv_env.settings import SEED, above, at_least, check_fields
 from trainers.causal_model import evaluating
-from trainers.log_probs import token_nll
+from trainers.log_probs import token_log_probs, token_nll
 from trainers.model_setup import Precision, computing
 from trainers.optimiser import clipped_step, make_optimiser, set_rate
 from trainers.optimiser_settings import OptimiserSettings, Schedule
-from trainers.packed_attention import attending, pack_rows
+from trainers.packed_attention import Documents, attending, pack_rows
 from trainers.rows import Row, pad_rows
 from trainers.sft_batches import Batches, Rows, checked, micro_batches, parts
 from trainers.training_state import Keeper
@@ -46,6 +47,9 @@ class SFTConfig(OptimiserSettings):
         packed: put the rows of a pass behind one another, each attending to itself alone
             (:mod:`trainers.packed_attention`), instead of padding them to the longest.  It
             changes memory and speed only.
+        aggregation: how a step's tokens are averaged: ``token_mean``, every token alike, or
+            ``row_mean``, a mean over trajectories of the means over their tokens, as the
+            release does with one trajectory a pass.
         precision: see :mod:`trainers.model_setup`.
         eval_every: steps between two losses on held-out rows; 0 is after the last alone.
         save_every: steps between two states; 0 is after the last (and on Ctrl-C) alone.
@@ -64,6 +68,7 @@ class SFTConfig(OptimiserSettings):
     learning_rate: float = 3e-3
     schedule: Schedule = "linear"
     warmup_steps: int = 20
+    aggregation: Literal["token_mean", "row_mean"] = "token_mean"
     precision: Precision = "float32"
     eval_every: int = 0
     save_every: int = 0
@@ -92,7 +97,7 @@ class SFTStep:
     Attributes:
         step: its number, from 1.
         steps: of the run.
-        loss: nats a learnt token, before the step's update.
+        loss: nats a learnt token, averaged as the settings say, before the step's update.
         tokens: of the rows, padding not counted.
         seconds: of the step, without evaluation and saving.
         learning_rate: of its update.
@@ -170,7 +175,7 @@ def train_sft(
             rate = set_rate(optimiser, config, number, steps)
             batch = batches[number]
             learnt = sum(int(row.mask.sum()) for row in batch)
-            loss = _accumulate(model, optimiser, batch, learnt, config)
+            loss = _accumulate(model, optimiser, batch, config)
             norm = clipped_step(optimiser, config, f"step {number}")
             figures = float(loss), float(norm)  # which waits for the device
             seconds = time.perf_counter() - started
@@ -224,27 +229,49 @@ def _accumulate(
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
     batch: Sequence[Row],
-    learnt: int,
     config: SFTConfig,
 ) -> Tensor:
     """Gradients of the batch's loss, which is returned, one micro-batch after another."""
     optimiser.zero_grad(set_to_none=True)
+    counts = [int(row.mask.sum()) for row in batch]
     losses = []
     for micro in micro_batches(batch, config.microbatch_tokens, config.packed):
         with _attention(model, config):
-            loss = _nll(model, micro, learnt, config)
+            if config.aggregation == "token_mean":
+                loss = _nll(model, micro, sum(counts), config)
+            else:
+                loss = _mean_of_means(model, micro, sum(count > 0 for count in counts), config)
             loss.backward()  # type: ignore[no-untyped-call]
         losses.append(loss.detach())
     return torch.stack(losses).sum()
 
 
 def _nll(model: nn.Module, rows: Sequence[Row], total: int, config: SFTConfig) -> Tensor:
+    """The share of ``rows`` in the mean over ``total`` tokens."""
     device = next(model.parameters()).device
     with computing(device, config.precision):
-        if config.packed:
-            ids, mask, documents = pack_rows(rows, device)
-            return token_nll(model, ids, mask, total, documents)
-        return token_nll(model, *pad_rows(rows, device), total)
+        ids, mask, documents = _laid_out(rows, device, config)
+        return token_nll(model, ids, mask, total, documents)
+
+
+def _mean_of_means(model: nn.Module, rows: Sequence[Row], total: int, config: SFTConfig) -> Tensor:
+    """The share of ``rows`` in the mean over ``total`` rows of the means over their tokens."""
+    device = next(model.parameters()).device
+    with computing(device, config.precision):
+        ids, mask, documents = _laid_out(rows, device, config)
+        log_probs, _ = token_log_probs(model, ids, mask, documents=documents)
+    counts = torch.tensor([int(row.mask.sum()) for row in rows])
+    weights = torch.repeat_interleave(1 / (total * counts), counts)
+    return -(weights.to(device) * log_probs).sum()
+
+
+def _laid_out(
+    rows: Sequence[Row], device: torch.device, config: SFTConfig
+) -> tuple[Tensor, Tensor, Documents | None]:
+    """Ids and mask of one pass, and, packed, where its documents stand."""
+    if config.packed:
+        return pack_rows(rows, device)
+    return *pad_rows(rows, device), None
 
 
 def _attention(model: nn.Module, config: SFTConfig) -> AbstractContextManager[None]:

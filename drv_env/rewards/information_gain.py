@@ -41,26 +41,33 @@ class Scorer(Protocol):
         ...
 
 
-def is_scored(turn: Turn, tools: Collection[str]) -> bool:
+def is_scored(turn: Turn, tools: Collection[str], failed: bool = False) -> bool:
     """Whether the history after ``turn`` is scored.
 
-    True after a call of one of ``tools`` whose result the agent saw; a failed call is not
-    scored, nor one whose output made way for the request for the answer.  A malformed
-    turn whose call could be read is scored: its value is the next baseline.
+    True after a call of one of ``tools`` whose result the agent saw; a failed call is scored
+    with ``failed`` alone, and one whose output made way for the request for the answer never.
+    A malformed turn whose call could be read is scored: its value is the next baseline.
     """
     return shows_result(
         None if turn.call is None else turn.call.name,
         None if turn.result is None else turn.result.status,
         None if turn.observation is None else turn.observation.kind,
         tools,
+        failed,
     )
 
 
 def shows_result(
-    tool: str | None, status: str | None, kind: str | None, tools: Collection[str]
+    tool: str | None,
+    status: str | None,
+    kind: str | None,
+    tools: Collection[str],
+    failed: bool = False,
 ) -> bool:
     """:func:`is_scored` on a turn's bare facts, as a stored trajectory has them."""
-    return tool in tools and status not in (None, Status.FAILED) and kind == ObservationKind.RESULT
+    if tool not in tools or status is None or kind != ObservationKind.RESULT:
+        return False
+    return failed or status != Status.FAILED
 
 
 def gain(before: float, after: float, kind: GainKind = "log_prob_diff") -> float:
@@ -135,6 +142,7 @@ class GainTracker:
         kind: difference of log-probs, or of probabilities.
         answers: score the first gold answer, or the best of all.
         known: names of the tools there are.
+        failed: score the histories after failed calls too.
 
     Raises:
         SettingError: for a setting that can't work, or could never pay.
@@ -147,6 +155,7 @@ class GainTracker:
         kind: GainKind,
         answers: GoldAnswers,
         known: Collection[str],
+        failed: bool = False,
     ) -> None:
         check_settings(kind, answers, tools)
         if not callable(getattr(scorer, "score", None)):
@@ -163,6 +172,7 @@ class GainTracker:
         self._tools = tuple(tools)
         self._kind: GainKind = kind
         self._answers: GoldAnswers = answers
+        self._failed = failed
         self._last: float | None = None
 
     def begin(self, episode: Episode) -> None:
@@ -180,7 +190,9 @@ class GainTracker:
         Raises:
             DrvError: when the scorer is lost, raises anything, or gives no number.
         """
-        if episode.ending is not None or not is_scored(episode.turns[-1], self._tools):
+        if episode.ending is not None:
+            return None
+        if not is_scored(episode.turns[-1], self._tools, self._failed):
             return None
         with boundary(EngineError, "scorer"):
             value = self._value(episode)

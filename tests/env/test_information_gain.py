@@ -12,6 +12,7 @@ from drv_env.episode import Episode, ObservationKind, Rules
 from drv_env.errors import SettingError
 from drv_env.protocol import Search, Visit, render_turn
 from drv_env.rewards.information_gain import (
+    GainTracker,
     answer_value,
     check_settings,
     finite_or_none,
@@ -119,6 +120,37 @@ def test_a_turn_is_scored_when_the_agent_saw_what_the_tool_found() -> None:
 )
 def test_the_bare_facts_decide(tool, status, kind, scored: bool) -> None:
     assert shows_result(tool, status, kind, ("visit",)) is scored
+
+
+def test_failed_calls_are_scored_where_it_is_asked_for() -> None:
+    for status, scored in (("failed", True), ("ok", True), (None, False)):
+        assert shows_result("visit", status, "result", ("visit",), failed=True) is scored
+    assert not shows_result("visit", "failed", "budget", ("visit",), failed=True)
+    assert not shows_result("search", "failed", "result", ("visit",), failed=True)
+
+
+def test_the_tracker_pays_a_failed_call_where_it_is_asked_to() -> None:
+    class Scorer:
+        """Believes more with every message."""
+
+        def score(self, messages, answer, transcript=None) -> float:
+            return -10.0 + len(messages)
+
+    found = {}
+    for failed in (False, True):
+        episode = Episode(Task("Q", ("A",)), Rules(system_prompt=""))
+        tracker = GainTracker(
+            Scorer(), ("visit",), "log_prob_diff", "first", {"visit"}, failed=failed
+        )
+        tracker.begin(episode)
+        gains = []
+        for url, status in (("a", Status.FAILED), ("b", Status.OK)):
+            episode.take(render_turn("t", Visit((url,), "")))
+            episode.give(ToolResult("x", status))
+            gains.append(tracker.after_turn(episode))
+        found[failed] = gains
+    # the opening has one message, and every turn adds two
+    assert found == {False: [None, 4.0], True: [2.0, 2.0]}
 
 
 def test_settings_that_cannot_work_are_named() -> None:

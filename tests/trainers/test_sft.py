@@ -96,6 +96,22 @@ def test_the_loss_is_the_mean_over_all_tokens_however_it_is_cut(
         torch.testing.assert_close(found[name], each, atol=2e-6, rtol=1e-3, msg=name)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("microbatch_tokens", [None, 700, 1])
+def test_a_mean_over_rows_counts_a_short_one_as_much_as_a_long_one(
+    tiny_game, packed, microbatch_tokens
+):
+    rows = rows_of(tiny_game)[:5]
+    assert len({int(row.mask.sum()) for row in rows}) > 1
+    alone = [gradient_of(tiny_game, [row]) for row in rows]
+    found = gradient_of(
+        tiny_game, rows, aggregation="row_mean", packed=packed, microbatch_tokens=microbatch_tokens
+    )
+    for name, each in found.items():
+        expected = sum(one[name] for one in alone) / len(rows)
+        torch.testing.assert_close(each, expected, atol=2e-6, rtol=1e-3, msg=name)
+
+
 def test_packed_training_ends_where_padded_does(tiny_game):
     losses = []
     for packed in (False, True):
@@ -141,6 +157,7 @@ def test_steps_can_be_bounded(tiny_game):
         {"microbatch_tokens": 0},
         {"batch_tokens": 0},
         {"precision": "float16"},
+        {"aggregation": "mean"},
         {"save_every": -1},
     ],
 )

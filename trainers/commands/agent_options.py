@@ -33,6 +33,7 @@ def as_option(name: str) -> str:
 
 _Int = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
 _Float = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
+_Bool = Annotated[bool | None, tyro.conf.arg(metavar="{True,False}", help_behavior_hint="")]
 _Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
 _Path = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 
@@ -93,6 +94,8 @@ class RuleOptions:
 
     max_turns: _Int = None
     """Turns before the answer is asked for: 200 by default."""
+    count_forced_turn: _Bool = None
+    """Count the turn that has to answer among them; False by default."""
     max_context: _Int = None
     """Tokens of the whole episode: 262144 by default, or what the model holds."""
     max_turn_tokens: _Int = None

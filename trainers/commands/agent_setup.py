@@ -221,7 +221,7 @@ def _bounds(
 ) -> dict[str, Any]:
     """Arguments of :class:`Rules`."""
     bounds = {**PUBLISHED_RULES, **own}
-    for name in ("max_turns", "max_context", "max_turn_tokens"):
+    for name in ("max_turns", "count_forced_turn", "max_context", "max_turn_tokens"):
         if getattr(options, name) is not None:
             bounds[name] = getattr(options, name)
     if options.system_prompt is not None:

@@ -26,7 +26,14 @@ PAPER_SFT: Mapping[str, Any] = {
     "sft": {
         "epochs": 1,  # report, SFT
         "batch_size": 32,  # report, SFT: global batch
-        "learning_rate": 1e-5,  # report, SFT
+        # train_sft.sh and verl/trainer/config/sft_trainer.yaml of the release
+        "learning_rate": 1e-5,
+        "schedule": "cosine",
+        "warmup_share": 0.1,
+        "betas": (0.9, 0.95),
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "aggregation": "row_mean",  # release: mean over the tokens of a pass, which is one row
         # micro-batch 1: one row a pass, here as many as fit into one row of the longest
         "microbatch_tokens": 200_000,
         "packed": True,
@@ -34,9 +41,8 @@ PAPER_SFT: Mapping[str, Any] = {
 }
 """DR-Venus-4B-SFT, from Qwen3-4B-Thinking-2507 on 18,745 resampled trajectories.
 
-Published and not a setting here: 8 × A100, sequence parallel 8 (``backend: openrlhf`` has it).
-Not published: schedule and warm-up, weight decay, clipping; ours are the defaults of
-:class:`trainers.sft.SFTConfig`.
+Published and not a setting here: 8 × A100, sequence parallel 8 (``backend: openrlhf`` has it);
+rows in the order of their file (docs/paper.md).
 """
 
 PAPER_RL: Mapping[str, Any] = {
@@ -47,7 +53,8 @@ PAPER_RL: Mapping[str, Any] = {
     "rules": {
         "max_context": 261_000,  # report, RL: model context (prompt 246,000 and an answer)
         "max_turn_tokens": 8_192,  # report, RL: tokens a turn
-        "max_turns": 200,  # report, RL; the release varies it by ±5 at random a rollout
+        "max_turns": 200,  # report, RL; train_igpo.sh
+        "count_forced_turn": True,  # release: the 200th turn is the one that must answer
     },
     "tools": {"kind": "live"},  # report: Serper, Jina Reader and a summarising model
     "outcome": "judge",  # report, RL: outcome by an LLM judge
@@ -72,14 +79,26 @@ PAPER_RL: Mapping[str, Any] = {
             "tools": ("visit",),  # release: IG_TOOL_FILTER; report: browse-aware assignment
             "kind": "log_prob_diff",  # release: INFO_GAIN_TYPE
             "answers": "first",  # release: of several gold answers the first
+            "failed": True,  # release: after every call of the tool, whatever it gave
+            # release: behind the thought that the template has opened
+            "probe": "Now there's enough information to answer\n</think>\n<answer>\n",
+            "closed": True,  # release: the gold's tokens are found before "\n</answer>"
         },
         "tasks_per_step": 16,  # report, RL: questions a step
         "group_size": 8,  # report, RL: rollouts a question
         "minibatches": 1,  # release: one update a rollout batch (mini-batch 128)
-        "learning_rate": 1e-6,  # report, RL
+        "learning_rate": 1e-6,  # report, RL; train_igpo.sh
+        # the defaults of the release's verl (config/optim/fsdp.yaml, config/actor/dp_actor.yaml)
+        "schedule": "constant",
+        "warmup_steps": 0,
+        "betas": (0.9, 0.999),
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
         "loss": {
             "clip_low": 0.2,  # release: ε
             "clip_high": 0.2,  # release: ε
+            "dual_clip": 3.0,  # release: clip_ratio_c
+            "entropy_weight": 0.0,  # release: entropy_coeff
             "aggregation": "rollout_mean",  # IGPO's objective, as GRPO's
             "kl_weight": 0.001,  # release: in the loss
             "kl_estimator": "k3",  # release
@@ -91,6 +110,7 @@ PAPER_RL: Mapping[str, Any] = {
         "rollout": {
             "stragglers": "ask",  # release: ASYNC_COMPLETION_CUTOFF
             "straggler_share": 0.9,
+            "turn_jitter": 5,  # release: int(random() * 10 - 5), which is 196 to 204 turns
         },
         "microbatch_tokens": 261_000,
         "packed": True,

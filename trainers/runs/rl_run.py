@@ -242,7 +242,11 @@ class _Around:
         playing, rl = self._job.playing, self._job.config.rl
         samples = self._job.config.evaluation.samples
         settings = replace(
-            playing.rollout, group_size=samples, stragglers="wait", seed=rl.rollout.seed
+            playing.rollout,
+            group_size=samples,
+            stragglers="wait",
+            turn_jitter=0,
+            seed=rl.rollout.seed,
         )
         return play_all(
             rl.rollouts,

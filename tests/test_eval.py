@@ -9,8 +9,10 @@ from drv_env.worlds import WorldRecipe, questions
 from replay.store import read_trajectories
 from tests.chat_server import ChatServer, Knowing
 from tests.small_agent import save_small_agent
-from trainers.agent_file import read_agent
+from trainers.agent_file import agent_of, checked_agent, read_agent
 from trainers.cli import main
+from trainers.commands.agent_options import AgentOptions, ModelOptions, RuleOptions
+from trainers.commands.agent_setup import plan_agent
 
 TASKS = questions(WorldRecipe(3).build(), hops=(1,))[:4]
 
@@ -63,6 +65,25 @@ def test_the_same_seed_gives_the_same_figures_and_options_win(checkpoint, capsys
     assert found[2]["settings"]["max_turns"] == 1
     assert found[2]["settings"]["temperature"] == 0.0
     assert found[2]["turns"] <= 2
+
+
+def test_the_forced_turn_counts_where_an_option_says_so_and_goes_into_agent_json(checkpoint):
+    plans = [
+        plan_agent(
+            AgentOptions(
+                model=ModelOptions(model=str(checkpoint)),
+                rules=RuleOptions(max_turns=3, count_forced_turn=counted),
+            ),
+            lambda line: None,
+        )
+        for counted in (None, True)
+    ]
+    assert [plan.rules(()).tool_turns for plan in plans] == [3, 2]
+    told = [checked_agent(agent_of(plan.bounds, plan.sampling))["rules"] for plan in plans]
+    assert "count_forced_turn" not in told[0]
+    assert told[1]["count_forced_turn"] is True
+    with pytest.raises(SettingError, match="count_forced_turn can't be 1"):
+        checked_agent({"rules": {"count_forced_turn": 1}})
 
 
 def test_without_agent_json_the_usual_settings_fit_the_model(checkpoint, tmp_path, capsys):

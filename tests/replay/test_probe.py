@@ -7,8 +7,8 @@ from replay.probe import answer_probe
 from replay.template import ChatTemplate
 
 
-def test_an_answers_last_token_may_be_the_one_it_has_before_its_closing_tag():
-    """As in Qwen's vocabulary, where a full stop and a line break are one token."""
+def qwen_like() -> ChatTemplate:
+    """A full stop and a line break are one token, as in Qwen's vocabulary."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -27,7 +27,11 @@ def test_an_answers_last_token_may_be_the_one_it_has_before_its_closing_tag():
     )
     tokenizer.train_from_iterator(["<answer>\nJ.K.\n</answer>"] * 9, trainer)
     tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    template = ChatTemplate(tokenizer, CHATML, {"eos_token": "<|im_end|>"})
+    return ChatTemplate(tokenizer, CHATML, {"eos_token": "<|im_end|>"})
+
+
+def test_an_answers_last_token_may_be_the_one_it_has_before_its_closing_tag():
+    template = qwen_like()
     pieces = template.pieces
     whole = pieces.encode(pieces.split("<answer>\nJ.K.\n</answer>"))
     for answer, before, closed in (("J.K.", ".", ".\n"), ("J.K", "K", "K")):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from agents.engines.scripted import ScriptedEngine
 from agents.engines.transformers import TransformersEngine
 from drv_env import background
 from drv_env.episode import Ending
@@ -15,6 +16,7 @@ from replay.probe import answer_probe
 from replay.sft_rows import transcribe
 from replay.template import ChatTemplate
 from replay.transcript import Transcript
+from tests.replay.test_probe import qwen_like
 from trainers.information_gain import (
     GainSettings,
     best_values,
@@ -118,6 +120,43 @@ def test_gains_are_those_of_whole_forwards(model, template, played, answers):
             played, model, template, GainSettings(answers=answers), method=method
         )
         assert_same(gains_of(found.trajectories), expected)
+
+
+def test_a_failed_call_is_scored_where_the_settings_say_so(model, template, played):
+    item = played[0]
+    turn = item.scored_turns(("visit",))[0]
+    turns = list(item.turns)
+    turns[turn - 1] = dataclasses.replace(turns[turn - 1], tool_status="failed")
+    failed = dataclasses.replace(item, turns=tuple(turns))
+    without, withal = (
+        score_with_model([failed], model, template, GainSettings(failed=each)).trajectories[0]
+        for each in (False, True)
+    )
+    assert without.rewards[turn - 1].information_gain is None
+    assert withal.rewards[turn - 1].information_gain is not None
+    assert_same(
+        gains_of([withal]), gains_of(score_with_model([item], model, template).trajectories)
+    )
+
+
+@pytest.mark.parametrize(("closed", "last"), [(False, "."), (True, ".\n")])
+def test_the_answers_last_token_is_as_the_settings_say(tiny_game, closed, last):
+    template, asked = qwen_like(), []
+
+    class Recording(ScriptedEngine):
+        async def score(self, ids, spans):
+            asked.append(ids)
+            return await super().score(ids, spans)
+
+    item = tiny_game.expert[0]
+    task = dataclasses.replace(item.task, answers=("J.K.",))
+    item = dataclasses.replace(item, task=task, transcript=transcribe(item, template))
+    engine = Recording(lambda text: text, template)
+    with_gains([item], engine, template, GainSettings(closed=closed, probe="<answer>\n"))
+    assert len(asked) == 1 + len(item.scored_turns(("visit",)))
+    for ids in asked:
+        assert template.pieces.decode(ids[-1:]) == last
+        assert template.pieces.decode(ids).endswith(f"<answer>\nJ.K{last}")
 
 
 def test_the_engine_finds_the_same_gains(model, template, played):

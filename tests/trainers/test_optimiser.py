@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,12 @@ from drv_env import DrvError, SettingError
 from trainers.optimiser import clipped_step, make_optimiser, set_rate
 from trainers.optimiser_settings import OptimiserSettings, schedule
 from trainers.rl_config import RLConfig
+from trainers.run_folder import RunFolder
+from trainers.runs.config_files import apply_settings
+from trainers.runs.run_config import RLRun
+from trainers.runs.running import STATE, refuse_other_run, resolved
 from trainers.sft import SFTConfig
+from trainers.training_state import StateFolder
 
 
 class Layer(nn.Module):
@@ -131,6 +137,30 @@ def test_a_gradient_that_is_no_number_leaves_the_weights():
     with pytest.raises(DrvError, match="the gradient of the test is nan"):
         clipped_step(optimiser, OptimiserSettings(), "the test")
     assert torch.equal(layer.matrix, torch.ones(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "refused"),
+    [
+        ({}, False),
+        ({"warmup_steps": 2}, False),
+        ({"warmup_share": 0.1}, True),
+        ({"schedule": "linear"}, True),
+    ],
+)
+def test_a_run_is_made_longer_only_where_its_rates_stay_what_they_were(tmp_path, schedule, refused):
+    settings = {"out": tmp_path / "run", "rl": {"steps": 5, **schedule}}
+    run = apply_settings(RLRun(), settings, "the test")
+    RunFolder(run.out, resolved(run, "grpo"), None).close()
+    layer = Layer()
+    StateFolder(run.out / STATE).save(1, layer, make_optimiser(layer, run.rl))
+    refuse_other_run(run, "grpo")
+    longer = replace(run, rl=replace(run.rl, steps=9))
+    if not refused:
+        refuse_other_run(longer, "grpo")
+        return
+    with pytest.raises(SettingError, match=r"rl\.steps: 5 there, 9 here"):
+        refuse_other_run(longer, "grpo")
 
 
 # ---- refusals ----------------------------------------------------------------------------------

@@ -61,8 +61,8 @@ def sft_arguments_of(run: OpenRLHFRun) -> list[str]:
             raise SettingError(f"{name} is not in OpenRLHF; leave it out, or train on one device")
     if config.aggregation != "token_mean":
         raise SettingError(
-            f"sft.aggregation {config.aggregation} is not in OpenRLHF, which averages over all tokens "
-            "of a step; set it to token_mean, or train on one device"
+            f"sft.aggregation {config.aggregation} is not in OpenRLHF, which averages over all "
+            "tokens of a step; set it to token_mean, or train on one device"
         )
     refuse_decided(given_flags(run.cluster.flags), _DECIDED, _REFUSED)
     steps = len(drawn_documents(work)) // config.batch_size

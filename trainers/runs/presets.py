@@ -15,7 +15,7 @@ from drv_env.errors import SettingError
 
 PAPER_SFT: Mapping[str, Any] = {
     "model": {
-        # the release's flags: bf16 with gradient checkpointing, all weights
+        # release: float32 weights, computed in bfloat16; gradient checkpointing; all weights
         "precision": "bfloat16",
         "gradient_checkpointing": True,
     },
@@ -47,7 +47,7 @@ rows in the order of their file (docs/paper.md).
 
 PAPER_RL: Mapping[str, Any] = {
     "model": {
-        "precision": "bfloat16",  # release: FSDP with bf16 parameters
+        "precision": "bfloat16",  # release: float32 weights, computed in bfloat16
         "gradient_checkpointing": True,  # release
     },
     "rules": {
@@ -68,6 +68,7 @@ PAPER_RL: Mapping[str, Any] = {
             "std_norm": True,
             "gamma": 0.95,  # report, RL
             "ig_weight": 1.0,  # release: IG_WEIGHT
+            "outcome_weight": 1.0,  # release: use_curriculum is off
             "adaptive_gamma_min_weight": 0.0,
             "format_penalty": 1.0,  # report, RL: λ; release: FORMAT_PENALTY_SCALE
             "penalty_alone": False,  # release: turns before a malformed one share its penalty

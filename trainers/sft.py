@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from drv_env.settings import SEED, above, at_least, check_fields
+from drv_env.settings import SEED, at_least, check_fields
 from trainers.causal_model import evaluating
 from trainers.log_probs import token_log_probs, token_nll
 from trainers.model_setup import Precision, computing
@@ -83,7 +83,6 @@ class SFTConfig(OptimiserSettings):
             batch_size=at_least(1),
             batch_tokens=at_least(1),
             microbatch_tokens=at_least(1),
-            max_grad_norm=above(0, infinite=True),
             eval_every=at_least(0),
             save_every=at_least(0),
             seed=SEED,

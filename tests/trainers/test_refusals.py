@@ -134,6 +134,23 @@ def test_what_may_be_meant_otherwise_is_a_warning(folder, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("trainer", "more", "said"),
+    [
+        ("grpo", "--rl.credit.format-penalty 1", True),
+        ("grpo", "--rl.credit.format-penalty 0", False),
+        ("grpo", "--rl.credit.format-penalty 1 --rl.credit.penalty-alone", False),
+        ("grpo", "", False),
+        ("igpo", "", False),
+    ],
+)
+def test_a_penalty_without_gains_is_a_warning(folder, tmp_path, capsys, trainer, more, said):
+    words = [*SMALL, "--plan", *more.split()]
+    assert train(trainer, folder / "untrained", tmp_path / "out", *words) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert ("set rl.credit.penalty_alone" in told) == said
+
+
 def test_packages_that_are_missing_are_named(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(refusals, "_installed", lambda package: False)
     for more, said in (

@@ -105,6 +105,12 @@ def warnings_of(playing: Playing) -> Iterator[str]:
             "vLLM's log-probs differ a little from the trainer's: rl.loss.importance_cap, 2 for "
             "instance, corrects for it"
         )
+    credit = run.rl.credit
+    if credit.format_penalty and not (credit.information_gain or credit.penalty_alone):
+        yield (
+            "rl.credit.format_penalty stands among the gains, and without these it normalises to "
+            "nothing on every turn but the last: set rl.credit.penalty_alone"
+        )
     if playing.run.rl.microbatch_tokens < playing.context and not run.model.gradient_checkpointing:
         yield (
             f"an episode of up to {playing.context:,} tokens is one pass, though "

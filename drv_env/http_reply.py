@@ -1,33 +1,20 @@
-"""What a server sent back: bodies unpacked within a limit, bytes read as text.
+"""What a server sent back: bodies unpacked within a limit.
 
 Pure functions of bytes; no sockets.
 """
 
 from __future__ import annotations
 
-import codecs
 import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from drv_env.charsets import decode
 from drv_env.errors import ToolError
 
 ACCEPT_ENCODING = "gzip, deflate"
 """What :class:`Unpacker` can unpack."""
-
-_META = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_NEVER = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "utf-7"}
-"""Codecs that no page is honestly written in, some of them slow."""
-_TRUSTED = ("utf-16", "utf-32", "iso2022", "hz")
-"""Declared encodings that can pass for UTF-8 and are therefore tried before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,72 +41,13 @@ class HttpReply:
     @property
     def charset(self) -> str | None:
         """The encoding that the Content-Type header declares, in lower case."""
-        found = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", self.headers.get("content-type", ""))
+        kind = self.headers.get("content-type", "")
+        found = re.search(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", kind, re.IGNORECASE)
         return found[1].lower() if found else None
 
     def text(self) -> str:
-        """The body as text, see :func:`decode`."""
+        """The body as text, see :func:`drv_env.charsets.decode`."""
         return decode(self.body, self.charset)
-
-
-def decode(body: bytes, declared: str | None = None) -> str:
-    """Read bytes as text, whatever they claim to be.
-
-    The order: a byte order mark; UTF-8 if the bytes are valid UTF-8; the declared
-    encoding; the one an HTML ``meta`` names.  Where none fits without error, the declared
-    one (else UTF-8) with replacement characters.  Use :func:`strict` to know whether one
-    fitted.
-
-    Example:
-        >>> decode("Zürich".encode(), "iso-8859-1"), decode("Zürich".encode("latin-1"), "latin-1")
-        ('Zürich', 'Zürich')
-    """
-    text = strict(body, declared)
-    if text is not None:
-        return text
-    return body.decode(_codec(declared) or "utf-8", errors="replace")
-
-
-def strict(body: bytes, declared: str | None = None) -> str | None:
-    """The body in the first encoding that fits without error, see :func:`decode`, or None."""
-    for mark, name in _BOMS:
-        if body.startswith(mark):
-            return _try(body, name)
-    declared = _codec(declared)
-    meta = _META.search(body[:4096])
-    named = _codec(meta[1].decode("ascii", "replace")) if meta else None
-    order: list[str | None] = ["utf-8", declared, named]
-    if declared is not None and declared.startswith(_TRUSTED):
-        order.insert(0, declared)
-    for candidate in order:
-        if candidate is not None:
-            text = _try(body, candidate)
-            if text is not None:
-                return text
-    return None
-
-
-def _try(body: bytes, name: str) -> str | None:
-    try:
-        return body.decode(name)
-    except (UnicodeError, LookupError):
-        return None
-
-
-def _codec(name: str | None) -> str | None:
-    if not name:
-        return None
-    try:
-        found = codecs.lookup(name).name
-        b"".decode(found)
-    except (LookupError, UnicodeError, ValueError):
-        return None
-    if found in _NEVER:
-        return None
-    # As browsers do: pages that declare these mean their supersets.
-    return {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}.get(
-        found, found
-    )
 
 
 class Unpacker:

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from drv_env.charsets import decode_page, strict
 from drv_env.errors import ToolError
-from drv_env.http_reply import HttpReply, decode, strict
+from drv_env.http_reply import HttpReply
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -54,11 +55,11 @@ def page_text(
     if kind == "pdf":
         title, text, cut = read_pdf(reply.body, max_pdf_pages, max_chars, seconds / 2)
     elif kind == "html":
-        source = readable(reply)
+        source = decode_page(reply.body, reply.charset)
         cut = len(source) > MOST_MARKUP
         title, text = read_html(source[:MOST_MARKUP], seconds / 2)
     else:
-        title, text = "", readable(reply)
+        title, text = "", decode_page(reply.body, reply.charset)
     return title, text[:max_chars], cut or len(text) > max_chars
 
 
@@ -84,17 +85,6 @@ def content_kind(reply: HttpReply) -> str:
     if kind == "application/octet-stream" and strict(body, reply.charset) is None:
         raise ToolError("its bytes are not text", kind="not_text")
     return "text"
-
-
-def readable(reply: HttpReply) -> str:
-    """The body as text; where no encoding that it names fits, the likeliest one is used."""
-    text = strict(reply.body, reply.charset)
-    if text is None:
-        from charset_normalizer import from_bytes
-
-        best = from_bytes(reply.body[:200_000]).best()
-        text = decode(reply.body, best.encoding if best is not None else reply.charset)
-    return text
 
 
 def read_html(source: str, seconds: float | None = None) -> tuple[str, str]:

@@ -42,7 +42,9 @@ from drv_env.tools.parts import Part, joined_status, page_status
 T = TypeVar("T")
 
 LONGEST_QUERY = 2_000
-"""Characters of a query, url or goal that are sent, and repeated in the observation."""
+"""Characters of a query or goal that are sent, and repeated in the observation.
+
+A url with more is refused: its beginning is another page's url."""
 
 MOST_PARTS = 20
 """Queries or urls of one call that are carried out."""
@@ -197,7 +199,7 @@ class LiveTools:
             part.cost += part.value.cost
             part.status = Status.OK if page.text.strip() else Status.EMPTY
 
-        parts: list[Part[Digest]] = await self._at_once(urls, one, page_status)
+        parts: list[Part[Digest]] = await self._at_once(urls, one, page_status, _check_url)
         shown, data = [], []
         for part in parts:
             digest = part.value if part.value is not None else Digest(_told(part))
@@ -230,18 +232,20 @@ class LiveTools:
         asked: Sequence[str],
         one: Callable[[Part[T]], Awaitable[None]],
         status_of: Callable[[ToolError], Status],
+        check: Callable[[str], None] = lambda asked: None,
     ) -> list[Part[T]]:
-        """Carry out every part; what one raises becomes its own fate."""
+        """Carry out every part that ``check`` lets pass; what one raises becomes its own fate."""
         parts: list[Part[T]] = [Part(_readable(item)) for item in asked]
 
-        async def run(part: Part[T]) -> None:
+        async def run(part: Part[T], item: str) -> None:
             try:
                 with boundary(ToolError, "the call"):
+                    check(item)
                     await self._in_time(one(part))
             except ToolError as error:
                 part.error, part.value, part.status = _masked(error), None, status_of(error)
 
-        await asyncio.gather(*(run(part) for part in parts[:MOST_PARTS]))
+        await asyncio.gather(*map(run, parts[:MOST_PARTS], asked))
         for part in parts[MOST_PARTS:]:
             message = f"one call carries out {MOST_PARTS} at most, and this one is beyond that"
             part.error, part.status = ToolError(message, kind="too_many"), Status.REFUSED
@@ -294,6 +298,14 @@ def _masked(error: ToolError) -> ToolError:
         retryable=error.retryable,
         retry_after=error.retry_after,
     )
+
+
+def _check_url(url: str) -> None:
+    if len(url) > LONGEST_QUERY:
+        message = f"the url has {len(url):,} characters, and {LONGEST_QUERY:,} at most are opened"
+        raise ToolError(message, kind="bad_url")
+    if _readable(url) != url:
+        raise ToolError("the url holds characters that can't be sent", kind="bad_url")
 
 
 def _readable(text: str) -> str:

@@ -257,3 +257,21 @@ def test_the_reader_service_fails_like_a_service(new_site, live, fault, status, 
     assert metrics.calls == {("visit", status, kind): 1}
     assert was_hit(site, fault, tries)
     assert (FAULT in result.text) == (status == "failed")
+
+
+def test_a_url_is_opened_whole_or_not_at_all(new_site, live):
+    def urls(site):
+        base = site.url("ok")
+        whole = f"{base}?x=" + "y" * (2_000 - len(base) - 3)
+        return Visit(
+            (whole, whole + "z", f"{base}?\ud800", "http://127.0.0.1/" + "a" * 9_999), "ok"
+        )
+
+    result, _, site = play(new_site, live, urls)
+    assert [part["status"] for part in result.data] == ["ok", "refused", "refused", "refused"]
+    assert [part.get("kind") for part in result.data] == [None, "bad_url", "bad_url", "bad_url"]
+    assert "the url has 2,001 characters, and 2,000 at most are opened" in result.text
+    assert "the url has 10,016 characters" in result.text
+    assert "holds characters that can't be sent" in result.text
+    assert site.hits["ok"] == 1
+    assert all(len(part["url"]) <= 2_000 for part in result.data)

@@ -9,10 +9,11 @@ import zlib
 import pytest
 from aiohttp import web
 
+from drv_env.charsets import decode
 from drv_env.errors import SettingError, ToolError
 from drv_env.http import HttpClient
 from drv_env.http_errors import kind_of_status, retry_after
-from drv_env.http_reply import Unpacker, decode
+from drv_env.http_reply import Unpacker
 from drv_env.secrets import Secret
 
 

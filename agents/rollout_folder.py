@@ -14,21 +14,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from agents import folder_lock
 from agents.rollout import EpisodeId, Rollout
 from drv_env.errors import SettingError
 from drv_env.settings import at_least, checked_number
 from drv_env.tasks import Task
+from drv_env.whole_files import write_json
+from replay.own_folder import FolderKind, FolderLock
 from replay.store import TrajectoryWriter, read_columns
 
 FLUSH_SECONDS = 30.0
+_RECORD = "rollout.json"
+KIND = FolderKind(
+    "a rollout",
+    {_RECORD: {"tasks": str, "task_count": int}},
+    parts=("trajectories", "broken"),
+)
 
 
 class RolloutFolder:
@@ -114,55 +120,29 @@ class RolloutFolder:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """No other process fills the folder meanwhile; what was asked is written down."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / folder_lock.NAME).open("w") as file:
-            folder_lock.take_lock(
-                file, f"another process fills {self.path}; wait for it, or choose another folder"
-            )
+        busy = f"another process fills {self.path}; wait for it, or choose another folder"
+        with FolderLock(self.path, busy, KIND.parts):
             self._agree()
             if _episodes(self.trajectories, self._tasks) != self.done:
                 raise SettingError(
                     f"another process has filled {self.path} meanwhile; the same again goes on"
                 )
-            about = self._about
-            temporary = about.with_name(f".{about.name}.{os.getpid()}.tmp")
-            temporary.write_text(json.dumps(self._asked, indent=2) + "\n", encoding="utf-8")
-            temporary.replace(about)
+            write_json(self.path / _RECORD, self._asked)
             yield
-
-    @property
-    def _about(self) -> Path:
-        return self.path / "rollout.json"
 
     def _agree(self) -> None:
         """What is asked now must be what was asked."""
-        if self.path.exists() and not self.path.is_dir():
-            raise SettingError(f"{self.path} is a file; name a folder for the rollout")
-        file, wanted = self._about, self._asked
-        if file.is_file():
-            try:
-                there = json.loads(file.read_text(encoding="utf-8"))
-                if not isinstance(there, dict):
-                    raise ValueError("it is no JSON object")
-            except ValueError as error:
-                raise SettingError(
-                    f"{file} can't be read: {error}; choose another folder"
-                ) from None
-            if there != wanted:
-                keys = sorted(set(there) | set(wanted))
-                differ = [key for key in keys if there.get(key) != wanted.get(key)]
-                first = differ[0]
-                raise SettingError(
-                    f"{self.path} holds a rollout with another {', '.join(differ)} "
-                    f"({first} was {there.get(first)!r:.100}, is {wanted.get(first)!r:.100}); "
-                    "choose another folder, or delete it"
-                )
+        there, wanted = KIND.record(self.path), self._asked
+        if there is None or there == wanted:
             return
-        others = [] if not self.path.is_dir() else [item.name for item in self.path.iterdir()]
-        if set(others) - {".lock"}:
-            raise SettingError(
-                f"{self.path} holds {others[0]} but no rollout.json; choose another folder"
-            )
+        keys = sorted(set(there) | set(wanted))
+        differ = [key for key in keys if there.get(key) != wanted.get(key)]
+        first = differ[0]
+        raise SettingError(
+            f"{self.path} holds a rollout with another {', '.join(differ)} "
+            f"({first} was {there.get(first)!r:.100}, is {wanted.get(first)!r:.100}); "
+            "choose another folder, or delete it"
+        )
 
 
 def fingerprint(tasks: Sequence[Task]) -> str:

@@ -46,7 +46,7 @@ from learning_plan import (
 from learning_table import plot, print_tables, read_results, summary, validated
 from rich.console import Console
 
-from trainers.run_folder import write_text
+from drv_env.whole_files import write_text
 
 
 def main() -> int:

@@ -26,12 +26,12 @@ from agents.engines.base import Engine
 from agents.evaluate import Evaluation, evaluate
 from drv_env import background
 from drv_env.tasks import Task
+from drv_env.whole_files import write_text
 from replay.chat_templates import QWEN3_THINKING
 from replay.trajectory import Trajectory
 from trainers.checkpoint import load_model, save_model
 from trainers.information_gain import GainSettings
 from trainers.rl import RLStep
-from trainers.run_folder import write_text
 from trainers.sft import SFTConfig
 from trainers.small_world import (
     HeldOut,

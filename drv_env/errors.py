@@ -74,6 +74,10 @@ class SettingError(DrvError, ValueError):
     """A setting can't work; the message names it, its value and what would."""
 
 
+class DiskError(SettingError):
+    """A file can't be written where it was asked for; the message names it and says what to do."""
+
+
 @contextmanager
 def boundary(kind: type[DrvError], what: str, longest: int = LONGEST_REASON) -> Iterator[None]:
     """Attribute any exception that leaves the block to ``kind``.

@@ -6,26 +6,23 @@ leave Ctrl-C to the parent, and end when the parent is killed.
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from drv_env.errors import TaskDataError
 from replay.clean import Cleaned, CleanRules, clean_row
 from replay.clean_stats import CleanStats
 from replay.cleaned_rows import to_table, write_file
 from replay.layouts import Drop
 from replay.read import Chunk, rows_of
 from replay.resample import Resampling
+from replay.worker_processes import follow_parent, worker_died
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +50,8 @@ def clean_chunk(work: CleanWork, chunk: Chunk, part: Path) -> dict[str, Any]:
 
 
 def _start_worker() -> None:
-    """Ctrl-C is the parent's business; a parent that was killed takes its workers with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    follow_parent()
     pa.set_cpu_count(1)
-    parent = parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
 
 
 Done = Callable[[dict[str, Any]], None]
@@ -114,7 +102,7 @@ class ChunkPool:
         try:
             future = self._executor.submit(clean_chunk, work, chunk, part)
         except BrokenProcessPool as error:
-            raise _died(where) from error
+            raise worker_died(where) from error
         self._waiting[future] = (where, done)
 
     def drain(self) -> None:
@@ -133,12 +121,5 @@ class ChunkPool:
             try:
                 record = future.result()
             except BrokenProcessPool as error:
-                raise _died(where) from error
+                raise worker_died(where) from error
             done(record)
-
-
-def _died(where: str) -> TaskDataError:
-    return TaskDataError(
-        f"a worker process died (killed, or out of memory), perhaps at {where}; what was finished "
-        "is kept, and the same command goes on from there"
-    )

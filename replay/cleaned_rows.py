@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from drv_env.errors import TaskDataError
 from drv_env.tasks import ANSWER_SEPARATOR
+from drv_env.whole_files import disk_faults_told, replacing, write_text
 from replay.align import whole
 from replay.clean import Cleaned
 
@@ -117,9 +118,8 @@ def write_file(path: Path, table: pa.Table, level: int = 3) -> None:
         table: what is in it.
         level: of compression, from 1.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
-    pq.write_table(table, temporary, compression="zstd", compression_level=level)
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd", compression_level=level)
 
 
 def write_shards(
@@ -134,7 +134,15 @@ def write_shards(
 
     Returns:
         The names of the files.
+
+    Raises:
+        DiskError: when the disk is full.
     """
+    with disk_faults_told(folder):
+        return _write_shards(tables, folder, shard_bytes)
+
+
+def _write_shards(tables: Iterable[pa.Table], folder: Path, shard_bytes: int) -> list[str]:
     names: list[str] = []
     writer: pq.ParquetWriter | None = None
     size = 0
@@ -195,7 +203,4 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 def write_json(path: Path, value: object) -> None:
     """A JSON file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    temporary.write_text(whole(text) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, whole(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")

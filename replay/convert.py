@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from drv_env.errors import SettingError
+from drv_env.whole_files import output
 from replay.recorded import NO_GOLD, to_messages
-from replay.store import write_trajectories
+from replay.store import fill_trajectories
 from replay.trajectory import Trajectory
 
 Format = Literal["jsonl", "sharegpt", "parquet"]
@@ -28,49 +28,50 @@ def convert(
     out: str | Path,
     form: Format,
     lost: Counter[str] | None = None,
+    replace: bool = True,
 ) -> int:
     """Write trajectories to a file in another form, whole or not at all.
 
     Args:
         trajectories: streamed.
-        out: the file; an existing one is replaced when all is written.
+        out: the file; a regular one.
         form: ``jsonl`` (an object a line, see :func:`as_chat`), ``sharegpt`` (the same
             lines in ShareGPT's form, see :func:`as_sharegpt`), or ``parquet``
             (:data:`replay.schema.SCHEMA`).  A file that ends in ``.json`` gets one JSON
             list in place of lines.
         lost: counts the trajectories that had something the form has no place for, by
             what it was; see :func:`left_out`.
+        replace: an existing file is replaced when all is written; otherwise it stays.
 
     Returns:
         How many were written.
 
     Raises:
-        SettingError: for another form.
+        SettingError: for another form, or an existing file that may not be replaced.
+        DiskError: when the file can't be written.
     """
     if form not in FORMATS:
         raise SettingError(f"the form must be one of {', '.join(FORMATS)}, got {form!r}")
     if form == "parquet":
-        return write_trajectories(out, trajectories)
+        with output(out, replace) as temporary:
+            return fill_trajectories(temporary, trajectories)
     written = as_chat if form == "jsonl" else as_sharegpt
     path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
     as_list = path.suffix == ".json"
     first, before, after = ("[\n", ",\n", "") if as_list else ("", "", "\n")
     last, empty = ("\n]\n", "[]\n") if as_list else ("", "")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     count = 0
     lost = Counter() if lost is None else lost
-    try:
-        with temporary.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
-            for trajectory in trajectories:
-                text = json.dumps(written(trajectory), ensure_ascii=False)
-                file.write(f"{before if count else first}{text}{after}")
-                count += 1
-                lost.update(left_out(trajectory, form))
-            file.write(last if count else empty)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        output(path, replace) as temporary,
+        temporary.open("w", encoding="utf-8", errors="replace", newline="\n") as file,
+    ):
+        for trajectory in trajectories:
+            text = json.dumps(written(trajectory), ensure_ascii=False)
+            file.write(f"{before if count else first}{text}{after}")
+            count += 1
+            lost.update(left_out(trajectory, form))
+        file.write(last if count else empty)
     return count
 
 

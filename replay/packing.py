@@ -13,12 +13,14 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drv_env.errors import SettingError
 from drv_env.settings import at_least, checked_seed, checked_whole
+from drv_env.whole_files import disk_faults_told, read_json, refuse_irregular, write_json
 from replay.token_store import TokenStore
 
 
@@ -182,11 +184,8 @@ class PackedRows(Sequence[PackedRow]):
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, whole or not at all: ``row_length``, ``fill``, ``rows``."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         plan = {"row_length": self.row_length, "fill": self.fill, "rows": self.plan}
-        temporary.write_text(json.dumps(plan), encoding="utf-8")
-        temporary.replace(path)
+        write_json(path, plan, indent=None)
 
     @classmethod
     def load(cls, store: TokenStore, path: str | Path) -> PackedRows:
@@ -217,14 +216,38 @@ class PackedRows(Sequence[PackedRow]):
         about = folder / "rows.json"
         about.unlink(missing_ok=True)
         shape = (len(self), self.row_length)
-        ids = np.lib.format.open_memmap(folder / "ids.npy", "w+", np.int32, shape)
-        mask = np.lib.format.open_memmap(folder / "mask.npy", "w+", np.bool_, shape)
+        ids = _array_file(folder / "ids.npy", np.dtype(np.int32), shape)
+        mask = _array_file(folder / "mask.npy", np.dtype(np.bool_), shape)
         starts = []
         for number, row in enumerate(self):
             ids[number], mask[number] = row.ids, row.mask
             starts.append(row.starts.tolist())
         ids.flush()
         mask.flush()
-        temporary = folder / f".rows.{os.getpid()}.tmp"
-        temporary.write_text(json.dumps({"row_length": self.row_length, "starts": starts}))
-        temporary.replace(about)
+        write_json(about, {"row_length": self.row_length, "starts": starts}, indent=None)
+
+
+def refuse_other_plan(path: Path) -> None:
+    """Refuse a file that a packing plan would replace and that is none.
+
+    Raises:
+        SettingError: naming it.
+    """
+    refuse_irregular(path)
+    found = read_json(path)
+    if path.exists() and not (isinstance(found, dict) and {"row_length", "rows"} <= found.keys()):
+        raise SettingError(f"{path} is no packing plan and would be replaced; move it elsewhere")
+
+
+def _array_file(path: Path, kind: np.dtype[Any], shape: tuple[int, int]) -> np.memmap[Any, Any]:
+    """A memory-mapped array on a new file that has its room: a full disk would kill a write."""
+    refuse_irregular(path)
+    with disk_faults_told(path):
+        array = np.lib.format.open_memmap(path, "w+", kind, shape)
+        try:
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+    return array

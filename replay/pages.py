@@ -13,7 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from drv_env.errors import SettingError
+from drv_env.errors import DiskError, SettingError
+from drv_env.whole_files import disk_fault, disk_faults_told, told
 from drv_env.worlds.world import Page
 from replay.pieces import no_surrogates
 
@@ -70,11 +71,19 @@ class PageFile:
                 self._connection.executescript(_SCHEMA)
             self._connection.execute("SELECT count(*) FROM (SELECT 1 FROM texts LIMIT 1)")
         except sqlite3.Error as error:
+            said = disk_fault(error)
+            if said is not None:
+                raise DiskError(told(path, said)) from error
             raise SettingError(f"{path} can't be used as recorded pages: {error}") from error
+        self._path = path
 
     def add(self, world: str, sightings: Iterable[Sighting]) -> None:
-        """Add what was seen of pages, in one transaction."""
-        with self._connection:
+        """Add what was seen of pages, in one transaction.
+
+        Raises:
+            DiskError: when the disk is full; nothing of it was added.
+        """
+        with disk_faults_told(self._path), self._connection:
             for sighting in sightings:
                 url = no_surrogates(sighting.url)
                 self._connection.execute(_ADD_PAGE, (world, url, no_surrogates(sighting.title)))

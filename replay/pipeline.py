@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from drv_env import background
 from drv_env.errors import SettingError, TaskDataError
 from drv_env.settings import SEED, at_least, check_fields
+from drv_env.whole_files import disk_faults_told, write_text
 from replay.clean import CleanRules
 from replay.clean_stats import CleanStats, histogram_svg, report
 from replay.clean_workers import ChunkPool, CleanWork
@@ -38,8 +39,9 @@ from replay.cleaned_rows import (
     write_shards,
 )
 from replay.correctness import NO_GOLD, CorrectnessFilter, Scored, score_rows
-from replay.journal import FINISHED, Journal
+from replay.journal import FINISHED, KIND, Journal
 from replay.layouts import Drop, Reason, Source
+from replay.own_folder import FolderLock, refuse_overlap
 from replay.read import Chunk, FileProblem, chunks_of, input_files, row_count
 from replay.resample import Resampling, shuffled
 
@@ -66,7 +68,7 @@ class CleanJob:
         again: start over where the folder holds another job, or this one.
 
     Raises:
-        SettingError: for a value that can't work.
+        SettingError: for a value that can't work, and for a folder of something else.
     """
 
     inputs: tuple[Path, ...]
@@ -84,10 +86,8 @@ class CleanJob:
         if not self.inputs:
             raise SettingError("name at least one file or folder to clean")
         check_fields(self, workers=at_least(1), shuffle=SEED)
-        if self.out.exists() and not self.out.is_dir():
-            raise SettingError(f"{self.out} is a file; the output is a folder")
-        if any(path.absolute() == self.out.absolute() for path in self.inputs):
-            raise SettingError(f"{self.out} is an input too; name another folder for the output")
+        KIND.record(self.out)
+        refuse_overlap(self.out, self.inputs)
 
     def to_record(self, files: list[Path]) -> dict[str, Any]:
         """Inputs and settings that decide the output, as plain values."""
@@ -132,12 +132,23 @@ def run_clean(job: CleanJob, on_progress: OnProgress | None = None) -> CleanResu
         TaskDataError: when no file can be read, or a worker process dies.
         SettingError: when the output folder holds another job.
         JudgeError: when the judge is lost.
+        DiskError: when the disk is full.
     """
     tell = on_progress or (lambda stage, done, total: None)
     problems: list[FileProblem] = []
     files = input_files(job.inputs, problems.append)
     if not files:
         raise TaskDataError("nothing to read: " + _told([str(problem) for problem in problems]))
+    busy = f"another process fills {job.out}; wait for it, or name another folder"
+    with FolderLock(job.out, busy, KIND.parts), disk_faults_told(job.out):
+        KIND.record(job.out)
+        return _run(job, files, problems, tell)
+
+
+def _run(
+    job: CleanJob, files: list[Path], problems: list[FileProblem], tell: OnProgress
+) -> CleanResult:
+    """The job, once its folder is held."""
     journal = Journal(job.out, job.to_record(files), job.again)
     journal.finish_moving()
     finished = None if job.again else journal.finished
@@ -154,7 +165,7 @@ def run_clean(job: CleanJob, on_progress: OnProgress | None = None) -> CleanResu
     if job.correctness is not None:
         scores = _scores(job.correctness, journal, count, stats.cleaned, tell)
     names = _write(job, journal, count, scores, stats, tell)
-    (journal.done / PLOT).write_text(histogram_svg(stats), encoding="utf-8")
+    write_text(journal.done / PLOT, histogram_svg(stats))
     names.append(PLOT)
     told = [str(problem) for problem in problems]
     record = {**report(stats), "problems": told, "files": sorted(names), "schema_version": VERSION}

@@ -12,8 +12,6 @@ A filter is a pyarrow expression on the plain columns of :data:`replay.schema.SC
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +24,7 @@ import pyarrow.parquet as pq
 
 from drv_env.errors import TaskDataError
 from drv_env.settings import at_least, checked_whole
+from drv_env.whole_files import publish, replacing, temporary_beside
 from replay.schema import (
     READABLE_VERSIONS,
     SCHEMA,
@@ -52,9 +51,6 @@ _GROUP_ROWS = 256
 _GROUP_BYTES = 32_000_000
 """A row group is closed at this many rows or about this many bytes."""
 
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
-"""Said by file systems without hard links, where only one process may write to a folder."""
-
 _FILTERABLE = tuple(
     field.name
     for field in SCHEMA
@@ -69,16 +65,17 @@ def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> 
 
     Returns:
         How many were written.
+
+    Raises:
+        DiskError: when the file can't be written.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        count = _write(temporary, trajectories)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return count
+    with replacing(path) as temporary:
+        return fill_trajectories(temporary, trajectories)
+
+
+def fill_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> int:
+    """Fill an open temporary file; how many.  :func:`write_trajectories` writes one whole."""
+    return _write(path, trajectories)
 
 
 class TrajectoryWriter:
@@ -128,12 +125,9 @@ class TrajectoryWriter:
         """Write what waits as a part; its path, or None where nothing waited."""
         if not self._waiting:
             return None
-        temporary = self.folder / f".part.{os.getpid()}.{id(self):x}.tmp"
-        try:
+        with temporary_beside(self.folder / "part.parquet") as temporary:
             _write(temporary, self._waiting)
             path = self._publish(temporary)
-        finally:
-            temporary.unlink(missing_ok=True)
         self.written += len(self._waiting)
         self._waiting, self._bytes = [], 0
         return path
@@ -143,14 +137,10 @@ class TrajectoryWriter:
         while True:
             path = self.folder / f"part-{number:05}.parquet"
             try:
-                os.link(temporary, path)  # unlike a rename, refuses to replace
+                publish(temporary, path, may_replace=False)
             except FileExistsError:
                 number += 1
                 continue
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                temporary.replace(path)
             return path
 
     def close(self) -> None:
@@ -313,8 +303,6 @@ def _write(path: Path, trajectories: Iterable[Trajectory]) -> int:
                 writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
                 rows, size = [], 0
         writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
-    with path.open("rb") as written:
-        os.fsync(written.fileno())
     return count
 
 

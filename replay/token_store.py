@@ -8,36 +8,50 @@ and the totals, and is written when all shards are there.
 Shards are cut by the documents' sizes, never by who makes them: the same trajectories and
 settings give the same bytes with any number of processes.  A shard carries a digest of its
 texts and settings; a run that was cut short is run again and makes only what is missing.
+``.building.json`` stands there meanwhile: up to which number shards are ours to replace and
+remove.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import multiprocessing
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drv_env.errors import SettingError, TaskDataError
 from drv_env.settings import at_least, checked_whole
+from drv_env.whole_files import read_json, replacing, write_json
 from replay.documents import Counts, Document, RowSettings, document_of
+from replay.own_folder import FolderKind, FolderLock
 from replay.recorded import recording_id
 from replay.sft_rows import transcribe
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
+from replay.worker_processes import follow_parent, worker_died
 
 VERSION = 1
 
-_INDEX = "index.json"
+_INDEX, _BUILDING = "index.json", ".building.json"
+KIND = FolderKind(
+    "a store of token documents",
+    {
+        _BUILDING: {"token_documents": int, "shards": int},
+        _INDEX: {"version": int, "fingerprint": str, "shards": int, "counts": dict},
+    },
+)
+_ENDINGS = ("ids.npy", "mask.npy", "json")
 
 
 def write_documents(
@@ -66,27 +80,43 @@ def write_documents(
         The totals.
 
     Raises:
-        SettingError: for settings that can't work, or a folder of other settings.
-        TaskDataError: when there is no trajectory.
+        SettingError: for settings that can't work, or a folder of something else.
+        TaskDataError: when there is no trajectory, or a process died.
+        DiskError: when the disk is full.
     """
     settings = RowSettings() if settings is None else settings
     checked_whole("workers", workers, at_least(1))
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _INDEX).unlink(missing_ok=True)  # until all shards are there again
+    KIND.record(folder)
     local = template()
+    busy = f"another process fills {folder}; wait for it, or name another folder"
+    with FolderLock(folder, busy):
+        return _write_all(trajectories, folder, local, template, settings, workers, on_shard)
+
+
+def _write_all(
+    trajectories: Iterable[Trajectory],
+    folder: Path,
+    local: ChatTemplate,
+    template: Callable[[], ChatTemplate],
+    settings: RowSettings,
+    workers: int,
+    on_shard: Callable[[Counts], None],
+) -> Counts:
+    """The documents, once the folder is held."""
+    claim = _Claim(folder)
     name = _fingerprint(local, settings)
     total, shards = Counts(), 0
-    jobs = _jobs(_shards(trajectories, settings.shard_chars), folder, name)
+    jobs = _jobs(_shards(trajectories, settings.shard_chars), folder, name, claim)
     for counts in _run(jobs, local, template, settings, workers):
         total.add(counts)
         shards += 1
         on_shard(total)
     if not shards:
         raise TaskDataError("there is no trajectory to tokenise")
-    for path in folder.glob("shard-*"):
-        if int(path.name[6:11]) >= shards:
-            path.unlink()  # of an earlier run with more trajectories
+    for number in range(shards, claim.shards):
+        for ending in _ENDINGS:  # of an earlier run with more trajectories
+            _shard_path(folder, number, ending).unlink(missing_ok=True)
     index = {
         "version": VERSION,
         "template": local.name,
@@ -96,8 +126,45 @@ def write_documents(
         "shards": shards,
         "counts": asdict(total),
     }
-    _write_json(folder / _INDEX, index)
+    write_json(folder / _INDEX, index, indent=None)
+    (folder / _BUILDING).unlink()
     return total
+
+
+class _Claim:
+    """Up to which number shards of a folder are ours, written down before one is made."""
+
+    def __init__(self, folder: Path) -> None:
+        record = KIND.record(folder)
+        self._folder = folder
+        self.shards = 0 if record is None else int(record["shards"])
+        self._begun = False
+
+    def take(self, number: int) -> None:
+        """Have this shard, too.
+
+        Raises:
+            SettingError: when there is a file of its name that we did not make.
+        """
+        if not self._begun:
+            self._write()
+            (self._folder / _INDEX).unlink(missing_ok=True)  # until all shards are there again
+            self._begun = True
+        if number < self.shards:
+            return
+        for ending in _ENDINGS:
+            path = _shard_path(self._folder, number, ending)
+            if os.path.lexists(path):
+                raise SettingError(
+                    f"{path} was not made by drv data rows and would be replaced; move it "
+                    "elsewhere, and the same command goes on"
+                )
+        self.shards = number + 1
+        self._write()
+
+    def _write(self) -> None:
+        record = {"token_documents": VERSION, "shards": self.shards}
+        write_json(self._folder / _BUILDING, record)
 
 
 class TokenStore:
@@ -115,7 +182,7 @@ class TokenStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        index = _read_json(self.path / _INDEX)
+        index = read_json(self.path / _INDEX)
         if index is None or index.get("version") != VERSION:
             raise SettingError(
                 f"{self.path} holds no finished token documents of version {VERSION}; make them, "
@@ -128,7 +195,7 @@ class TokenStore:
         self.sources: list[str] = []
         places: list[tuple[int, int]] = []
         for shard in range(index["shards"]):
-            about = _read_json(_shard_path(self.path, shard, "json"))
+            about = read_json(_shard_path(self.path, shard, "json"))
             if about is None:
                 raise SettingError(f"shard {shard} of {self.path} is missing; make them again")
             starts = [0, *np.cumsum(about["lengths"], dtype=np.int64).tolist()]
@@ -196,13 +263,16 @@ def _shards(trajectories: Iterable[Trajectory], most: int) -> Iterator[list[Traj
         yield batch
 
 
-def _jobs(shards: Iterable[list[Trajectory]], folder: Path, fingerprint: str) -> Iterator[_Job]:
+def _jobs(
+    shards: Iterable[list[Trajectory]], folder: Path, fingerprint: str, claim: _Claim
+) -> Iterator[_Job]:
     for number, batch in enumerate(shards):
+        claim.take(number)
         digest = hashlib.sha256(fingerprint.encode())
         for trajectory in batch:
             digest.update(f"{recording_id(trajectory)} {_weight(trajectory)!r}\n".encode())
         name = digest.hexdigest()
-        about = _read_json(_shard_path(folder, number, "json"))
+        about = read_json(_shard_path(folder, number, "json"))
         there = about is not None and about["digest"] == name
         done = Counts(**about["counts"]) if about is not None and there else None
         yield _Job(folder, number, name, [] if there else batch, done)
@@ -220,7 +290,7 @@ def _run(
         for job in jobs:
             yield job.done or _make(job, local, settings)
         return
-    with _pool(local, template, settings, workers) as pool:
+    with _pool(local, template, settings, workers) as pool, _deaths_told():
         waiting: deque[Counts | Future[Counts]] = deque()
         for job in jobs:
             waiting.append(job.done or pool.submit(_make_away, job))
@@ -252,8 +322,17 @@ def _pool(
 _prepared: tuple[ChatTemplate, RowSettings] | None = None
 
 
+@contextmanager
+def _deaths_told() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise worker_died("a trajectory that is too long for the memory") from error
+
+
 def _prepare(template: Callable[[], ChatTemplate], settings: RowSettings) -> None:
     global _prepared
+    follow_parent()
     _prepared = (template(), settings)
 
 
@@ -281,10 +360,9 @@ def _make(job: _Job, template: ChatTemplate, settings: RowSettings) -> Counts:
     about.unlink(missing_ok=True)  # it vouches for the arrays
     for kind, array in (("ids", np.concatenate(ids)), ("mask", np.concatenate(masks))):
         path = _shard_path(job.folder, job.number, f"{kind}.npy")
-        temporary = path.with_name(f".{path.name}.tmp.npy")
-        np.save(temporary, array)
-        temporary.replace(path)
-    _write_json(
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            save_array(file, array)
+    write_json(
         about,
         {
             "digest": job.digest,
@@ -293,8 +371,16 @@ def _make(job: _Job, template: ChatTemplate, settings: RowSettings) -> Counts:
             "sources": [recording_id(trajectory) for trajectory in kept],
             "counts": asdict(counts),
         },
+        indent=None,
     )
     return counts
+
+
+def save_array(file: IO[bytes], array: NDArray[Any]) -> None:
+    """What ``numpy.save`` writes, but the file's own errors are what is raised."""
+    header = np.lib.format.header_data_from_array_1_0(array)
+    np.lib.format.write_array_header_1_0(file, header)
+    file.write(array.data)
 
 
 def _weight(trajectory: Trajectory) -> float:
@@ -315,17 +401,3 @@ def _fingerprint(template: ChatTemplate, settings: RowSettings) -> str:
 
 def _shard_path(folder: Path, number: int, ending: str) -> Path:
     return folder / f"shard-{number:05}.{ending}"
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value), encoding="utf-8")
-    temporary.replace(path)

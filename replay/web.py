@@ -8,7 +8,8 @@
   otherwise (another result of the same call, a failure, words that are no result) is kept
   for that trajectory and turn alone, so that it replays byte for byte.
 * ``pages.sqlite``: what was seen of every page (:mod:`replay.pages`).
-* ``web.json``: what is in it; written last, so that an unfinished web is known as one.
+* ``web.json``: what is in it; written last, so that an unfinished web is known as one;
+  ``.building.json`` stands there meanwhile.
 
 :class:`RecordedWeb` are the tools over such a folder.
 """
@@ -16,7 +17,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -38,7 +38,9 @@ from drv_env.tools.base import (
 )
 from drv_env.tools.cassette import call_arguments
 from drv_env.tools.offline import OfflineTools
+from drv_env.whole_files import disk_faults_told, write_json
 from replay.observations import is_of_its_tool, read_search, read_visit
+from replay.own_folder import FolderKind, FolderLock
 from replay.pages import PageFile, Sighting
 from replay.recorded import calls_of, recording_id
 from replay.trajectory import Trajectory, TurnRecord
@@ -49,6 +51,19 @@ RECORDING = "recording"
 _VERSION = 1
 _FAILURE = "failure"
 _CASSETTE, _PAGES, _ABOUT = "cassette", "pages.sqlite", "web.json"
+_BUILDING = ".building.json"
+_FILES = (
+    _CASSETTE,
+    f"{_CASSETTE}-wal",
+    f"{_CASSETTE}-shm",
+    _PAGES,
+    f"{_PAGES}-journal",
+)
+KIND = FolderKind(
+    "a recorded web",
+    {_ABOUT: {"version": int, "tools": list}, _BUILDING: {"recorded_web": int}},
+    parts=_FILES,
+)
 
 
 @dataclass(slots=True)
@@ -84,23 +99,30 @@ def build_web(trajectories: Iterable[Trajectory], out: str | Path) -> WebStats:
         What this call read, and the pages there are now.
 
     Raises:
-        SettingError: when the folder holds something else.
+        SettingError: when the folder holds something else, or another process fills it.
+        DiskError: when the disk is full.
     """
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise SettingError(f"{folder} is a file; a web is a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    stats = WebStats(0, 0, 0, 0, 0, 0, {})
-    tools = set(_about(folder)["tools"]) if (folder / _ABOUT).exists() else set()
-    with CassetteStore(folder / _CASSETTE) as store, PageFile(folder / _PAGES) as pages:
-        store.check()  # makes the file, even for no call
-        for trajectory in trajectories:
-            _add(trajectory, store, pages, stats)
-        stats.pages = pages.count()
-    about = {"version": _VERSION, "tools": sorted(tools | set(stats.tools)), "last": asdict(stats)}
-    temporary = folder / f".{_ABOUT}.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(about, ensure_ascii=False, indent=1), encoding="utf-8")
-    temporary.replace(folder / _ABOUT)
+    KIND.record(folder)
+    busy = f"another process fills {folder}; wait for it, or name another folder"
+    with FolderLock(folder, busy), disk_faults_told(folder):
+        KIND.record(folder)
+        finished = (folder / _ABOUT).exists()
+        tools = set(_about(folder)["tools"]) if finished else set()
+        if not finished and (folder / _BUILDING).exists():
+            for name in _FILES:  # of a build that was cut short
+                (folder / name).unlink(missing_ok=True)
+        write_json(folder / _BUILDING, {"recorded_web": _VERSION})
+        stats = WebStats(0, 0, 0, 0, 0, 0, {})
+        with CassetteStore(folder / _CASSETTE) as store, PageFile(folder / _PAGES) as pages:
+            store.check()  # makes the file, even for no call
+            for trajectory in trajectories:
+                _add(trajectory, store, pages, stats)
+            stats.pages = pages.count()
+        names = sorted(tools | set(stats.tools))
+        about = {"version": _VERSION, "tools": names, "last": asdict(stats)}
+        write_json(folder / _ABOUT, about, indent=1)
+        (folder / _BUILDING).unlink()
     return stats
 
 

@@ -25,6 +25,7 @@ from agents.engines.base import Sampling
 from drv_env.episode import Rules
 from drv_env.errors import SettingError
 from drv_env.tools.offline import OfflineTools
+from drv_env.whole_files import write_text
 from drv_env.worlds.recipe import WorldRecipe
 
 NAME = "agent.json"
@@ -83,7 +84,7 @@ def write_agent(folder: str | Path, agent: Mapping[str, Any]) -> None:
         SettingError: when a value can't work.
     """
     text = json.dumps(checked_agent(agent), indent=2) + "\n"
-    (Path(folder) / NAME).write_text(text, encoding="utf-8")
+    write_text(Path(folder) / NAME, text)
 
 
 def agent_of(

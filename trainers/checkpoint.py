@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from transformers.utils import logging
 
 from drv_env.errors import SettingError, boundary
 from trainers.agent_file import write_agent
+from trainers.written_folder import replacing_folder
 
 
 def save_model(
@@ -38,9 +38,10 @@ def save_model(
         agent: how it plays, as :mod:`trainers.agent_file` says; None leaves that out.
 
     Raises:
-        SettingError: for an ``agent`` that can't work.
+        SettingError: for an ``agent`` that can't work, and a folder that we did not write.
+        DiskError: when the disk is full; what was there stays.
     """
-    with _replacing(Path(folder)) as temporary:
+    with replacing_folder(Path(folder)) as temporary:
         with _without_bars():
             model.save_pretrained(temporary)
         config = model.config
@@ -85,11 +86,12 @@ def save_tuned(
         agent: how it plays, as :mod:`trainers.agent_file` says; None leaves that out.
 
     Raises:
-        SettingError: for an ``agent`` that can't work.
+        SettingError: for an ``agent`` that can't work, and a folder that we did not write.
+        DiskError: when the disk is full; what was there stays.
     """
     stored = json.loads((Path(base) / "config.json").read_text(encoding="utf-8"))
     name = stored.get("dtype") or stored.get("torch_dtype") or "float32"
-    with _replacing(Path(folder)) as temporary:
+    with replacing_folder(Path(folder)) as temporary:
         with _without_bars():
             model.save_pretrained(temporary, state_dict=_rounded(model, getattr(torch, name)))
         written = temporary / "config.json"
@@ -115,25 +117,6 @@ def _rounded(model: PreTrainedModel, dtype: torch.dtype) -> dict[str, torch.Tens
             found[key] = tensor.to(dtype) if tensor.is_floating_point() else tensor
         named[name] = found[key]
     return named
-
-
-@contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which takes the place of ``folder`` once it is whole."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
-        yield temporary
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    replaced = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-    if folder.exists():
-        folder.rename(replaced)
-    temporary.rename(folder)
-    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def load_model(folder: str | Path, dtype: str = "auto") -> PreTrainedModel:

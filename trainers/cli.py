@@ -95,13 +95,45 @@ def guarded(work: Callable[[], None]) -> int:
 
     try:
         work()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         sys.stderr.write("\nStopped.\n")
         return 130
     except DrvError as error:
         sys.stderr.write(f"drv: {error}\n")
         return 1
+    except Exception as error:
+        said = _refused_by_the_system(error)
+        if said is None:
+            raise
+        sys.stderr.write(said)
+        return 1
     return 0
+
+
+def _refused_by_the_system(error: Exception) -> str | None:
+    """A line for a full disk, or a standard output that takes no more; None for anything else."""
+    import os
+
+    from drv_env.whole_files import disk_fault
+
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as unwritten:
+        # what waits to be written there can't be, and Python would try it once more at its end
+        if isinstance(unwritten, OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return ""  # the reader has seen enough
+        reason = disk_fault(error) or getattr(unwritten, "strerror", None) or str(unwritten)
+        return f"drv: the standard output can't be written: {reason}\n"
+    if isinstance(error, BrokenPipeError):
+        return ""
+    reason = disk_fault(error)
+    if reason is None:
+        return None
+    name = getattr(error, "filename", None) or "a file"
+    return f"drv: {name} can't be written: {reason}; make room there, and run it again\n"
 
 
 if __name__ == "__main__":

@@ -6,19 +6,37 @@ import dataclasses
 import json
 import os
 import platform
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from agents import folder_lock
-from drv_env.errors import SettingError
+from drv_env.errors import DiskError, SettingError
+from drv_env.whole_files import append, disk_fault, told, write_json, write_text
+from replay import own_folder, token_store
+from replay.own_folder import FolderKind, FolderLock, holds_no_file
 
-_MADE_BEFORE = {folder_lock.NAME, "rows"}
-"""What a run may have put into its folder before it began."""
+ROWS = "rows"
+"""Where a run keeps the rows that it made of trajectories, before it began."""
+_RECORD = "config.json"
+_PARTS = ("trajectories", "checkpoints", "tensorboard", "state")
 _PACKAGES = ("drv-env", "torch", "transformers", "tokenizers", "gymnasium", "numpy", "pyarrow")
+
+
+def holds_own_rows(folder: Path) -> bool:
+    """Whether this is a folder of rows, perhaps one that is being made."""
+    if not folder.is_dir() or folder.is_symlink():
+        return False
+    return holds_no_file(folder) or token_store.KIND.record(folder) is not None
+
+
+KIND = FolderKind(
+    "a run",
+    {_RECORD: {"config": dict, "versions": dict}},
+    parts=(*_PARTS, ROWS),
+    before={ROWS: holds_own_rows},
+)
 
 
 class RunFolder:
@@ -38,6 +56,7 @@ class RunFolder:
     Raises:
         SettingError: when the path is taken by something else than a run's folder, or
             another process is at work in it.
+        DiskError: when the disk is full.
     """
 
     def __init__(
@@ -45,23 +64,27 @@ class RunFolder:
     ) -> None:
         self.path = Path(path)
         refuse_foreign(self.path)
+        self._lock = FolderLock(self.path, _busy(self.path), _PARTS)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / folder_lock.NAME).open("w")
-        except OSError as error:
-            raise SettingError(f"{self.path} can't be a run's folder: {error}") from None
-        _lock(self._lock, self.path)
-        document = {"config": plain_values(config), "versions": _versions()}
-        write_text(self.path / "config.json", json.dumps(document, indent=2) + "\n")
-        from torch.utils.tensorboard import SummaryWriter
+            self._open(config, done)
+        except BaseException:
+            self._lock.close()
+            raise
 
-        events, metrics = self.path / "tensorboard", self.path / "metrics.jsonl"
-        if done is None:
-            shutil.rmtree(events, ignore_errors=True)
-        self._board = SummaryWriter(str(events), purge_step=None if done is None else done + 1)
+    def _open(self, config: Mapping[str, Any], done: int | None) -> None:
+        from trainers.event_file import EventFile
+
+        refuse_foreign(self.path)
+        document = {"config": plain_values(config), "versions": _versions()}
+        write_json(self.path / _RECORD, document)
+        metrics, events = self.path / "metrics.jsonl", self.path / "tensorboard"
         kept = [] if done is None or not metrics.exists() else _lines_up_to(metrics, done)
         write_text(metrics, "".join(kept))
-        self._metrics = metrics.open("a", encoding="utf-8")
+        try:
+            self._board = EventFile(events, 0 if done is None else done + 1)
+        except OSError as error:
+            raise _unwritten(events, error) from error
+        self._metrics = metrics.open("ab", buffering=0)
 
     @property
     def trajectories(self) -> Path:
@@ -74,12 +97,21 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def log(self, phase: str, step: int, values: Mapping[str, float]) -> None:
-        """One line of metrics: numbers by name, at a step of a phase."""
-        line = {"phase": phase, "step": step, **values}
-        self._metrics.write(json.dumps(line) + "\n")
-        self._metrics.flush()
-        for name, value in values.items():
-            self._board.add_scalar(f"{phase}/{name}", value, step)
+        """One line of metrics: numbers by name, at a step of a phase.
+
+        Raises:
+            DiskError: when it can't be written; no part of it is in a file then.
+        """
+        line = json.dumps({"phase": phase, "step": step, **values}) + "\n"
+        named = {f"{phase}/{name}": value for name, value in values.items()}
+        for path, write in (
+            (self.path / "metrics.jsonl", lambda: append(self._metrics, line.encode("utf-8"))),
+            (self._board.path, lambda: self._board.add(step, named)),
+        ):
+            try:
+                write()
+            except OSError as error:
+                raise _unwritten(path, error) from error
 
     def logged(self, phase: str) -> list[dict[str, Any]]:
         """The lines of metrics of a phase, those of earlier lives among them."""
@@ -88,7 +120,7 @@ class RunFolder:
         return [line for line in lines if line.get("phase") == phase]
 
     def close(self) -> None:
-        """Flush and close the files."""
+        """Close the files; may be called twice."""
         self._metrics.close()
         self._board.close()
         self._lock.close()
@@ -100,15 +132,10 @@ def refuse_foreign(path: Path) -> None:
     Raises:
         SettingError: naming it.
     """
+    KIND.record(path)
     above = next(each for each in (path, *path.parents) if each.exists())
-    if not above.is_dir():
-        raise SettingError(f"{above} is a file; name a folder for the run")
     if not os.access(above, os.W_OK):
         raise SettingError(f"{above} can't be written to; name another folder for the run")
-    if path.is_dir() and not (path / "config.json").exists():
-        others = {item.name for item in path.iterdir()} - _MADE_BEFORE
-        if others:
-            raise SettingError(f"{path} holds other files and no run; name another folder")
 
 
 def refuse_busy(path: Path) -> None:
@@ -117,15 +144,15 @@ def refuse_busy(path: Path) -> None:
     Raises:
         SettingError: naming it.
     """
-    if (path / folder_lock.NAME).exists():
-        with (path / folder_lock.NAME).open("r+") as file:
-            _lock(file, path)
+    own_folder.refuse_busy(path, _busy(path))
 
 
-def _lock(file: IO[str], path: Path) -> None:
-    folder_lock.take_lock(
-        file, f"another process is at work in {path}; wait for it, or name another folder"
-    )
+def _busy(path: Path) -> str:
+    return f"another process is at work in {path}; wait for it, or name another folder"
+
+
+def _unwritten(path: Path, error: OSError) -> DiskError:
+    return DiskError(told(path, disk_fault(error) or error.strerror or str(error)))
 
 
 def recorded_config(path: Path) -> dict[str, Any] | None:
@@ -149,18 +176,12 @@ def recorded_config(path: Path) -> dict[str, Any] | None:
 def _lines_up_to(file: Path, step: int) -> list[str]:
     """Whole lines of steps up to this one; a kill may have cut the last."""
     kept = []
-    for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
+    text = file.read_text(encoding="utf-8", errors="replace")
+    for line in text.splitlines(keepends=True):
         with suppress(ValueError, KeyError, TypeError):
             if json.loads(line)["step"] <= step and line.endswith("\n"):
                 kept.append(line)
     return kept
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name, then rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def _versions() -> dict[str, str]:

@@ -15,12 +15,10 @@ removed only after that.  Whenever the process dies, the last one under its name
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import zlib
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,10 +29,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from drv_env.errors import SettingError, boundary
+from drv_env.whole_files import disk_faults_told, sync
 from trainers.interrupts import Interrupt, finishing_first
 
 VERSION = 1
 
+_FILES = ("state.json", "optimizer.pt", "weights.safetensors")
 _NAME = re.compile(r"\d+-step-\d+|\.\d+-step-\d+\.(new|old)")
 
 Generators = Mapping[str, np.random.Generator | torch.Generator]
@@ -147,13 +147,38 @@ class StateFolder:
             settings: plain values that must be the same when it is taken up.
             generators: of NumPy (not MT19937's) or torch.
             extra: anything JSON has a form for, such as a position in the data.
+
+        Raises:
+            DiskError: when the disk is full; the state before stays, and no half of this one.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        with disk_faults_told(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         last = self._last()
         number = 1 if last is None else int(last.name.split("-")[0]) + 1
         final = self.path / f"{number:06d}-step-{step}"
         temporary = self.path / f".{final.name}.new"
-        shutil.rmtree(temporary, ignore_errors=True)
+        with disk_faults_told(final):
+            try:
+                self._write(temporary, step, model, optimiser, settings, generators, extra)
+                temporary.rename(final)
+                sync(self.path)
+            except BaseException:
+                _remove(temporary)
+                raise
+        self._remove_all_but(final)
+        return final
+
+    def _write(
+        self,
+        temporary: Path,
+        step: int,
+        model: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        settings: Mapping[str, Any] | None,
+        generators: Generators | None,
+        extra: Mapping[str, Any] | None,
+    ) -> None:
+        _remove(temporary)
         temporary.mkdir()
         tensors = {name: tensor.detach().contiguous() for name, tensor in _kept(model).items()}
         save_file(tensors, temporary / "weights.safetensors")
@@ -165,15 +190,14 @@ class StateFolder:
             else:
                 numpy_states[name] = generator.bit_generator.state
         cuda = torch.cuda.is_available()
-        torch.save(
-            {
-                "optimiser": optimiser.state_dict(),
-                "generators": torch_states,
-                "torch": torch.get_rng_state(),
-                "cuda": torch.cuda.get_rng_state_all() if cuda else [],
-            },
-            temporary / "optimizer.pt",
-        )
+        rest = {
+            "optimiser": optimiser.state_dict(),
+            "generators": torch_states,
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if cuda else [],
+        }
+        with (temporary / "optimizer.pt").open("wb") as file:  # whose errors say what it was
+            torch.save(rest, file)
         about = {
             "version": VERSION,
             "step": step,
@@ -185,14 +209,15 @@ class StateFolder:
         }
         (temporary / "state.json").write_text(json.dumps(about), encoding="utf-8")
         for item in (*temporary.iterdir(), temporary):
-            _sync(item)
-        temporary.rename(final)
-        _sync(self.path)
-        self._remove_all_but(final)
-        return final
+            sync(item)
 
     def _last(self) -> Path | None:
-        return max(self.path.glob("[0-9]*-step-*"), default=None)
+        found = (
+            item
+            for item in self.path.glob("[0-9]*-step-*")
+            if any((item / name).exists() for name in _FILES)
+        )
+        return max(found, default=None)
 
     def _remove_all_but(self, final: Path) -> None:
         for item in sorted(self.path.iterdir()):
@@ -203,7 +228,8 @@ class StateFolder:
                 # what is half removed must not look whole
                 hidden = item.with_name(f".{item.name}.old")
                 item.rename(hidden)
-            shutil.rmtree(hidden, ignore_errors=True)
+            if not _remove(hidden) and hidden != item:
+                hidden.rename(item)  # somebody's files lie there
 
 
 class Keeper:
@@ -319,10 +345,10 @@ def _read(path: Path) -> dict[str, Any]:
     return about
 
 
-def _sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk itself."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+def _remove(folder: Path) -> bool:
+    """Remove a state's files, and the folder where nothing else is in it; whether it is gone."""
+    for name in _FILES:
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+    return not folder.exists()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from drv_env.errors import DrvError, boundary
+from drv_env.whole_files import disk_fault, told
 
 APPLICATION_ID = 0x64727643
 """Marks an SQLite file as a cassette (``drvC``)."""
@@ -68,6 +69,8 @@ def open_file(path: Path, read_only: bool, busy_seconds: float) -> sqlite3.Conne
     """
     if path.is_dir():
         raise CassetteError(f"{path} is a folder; a cassette is a file")
+    if path.exists() and not path.is_file():
+        raise CassetteError(f"{path} is a device or a pipe; a cassette is a regular file")
     if read_only:
         if not path.exists():
             raise CassetteError(f"there is no cassette at {path}; record one first")
@@ -109,6 +112,9 @@ def explain(path: Path, error: sqlite3.Error) -> CassetteError:
         return CassetteError(f"{path} is not a cassette: it is no SQLite file")
     if code == sqlite3.SQLITE_CORRUPT:
         return CassetteError(f"the cassette {path} is damaged or cut short ({error})")
+    said = disk_fault(error)
+    if said is not None:
+        return CassetteError(told(path, said))
     if is_busy(error):
         return CassetteError(f"the cassette {path} is held by another process ({error})")
     return CassetteError(f"the cassette {path} can't be used: {error}")

@@ -43,6 +43,7 @@ from drv_env.cassette.records import (
 )
 from drv_env.errors import SettingError
 from drv_env.settings import above, checked_number
+from drv_env.whole_files import output
 
 Keep = Literal["first", "last"]
 
@@ -247,29 +248,29 @@ class CassetteStore:
         """Every recording, by kind, namespace and key; the file is free between batches."""
         return map(to_entry, self._rows())
 
-    def export(self, out: str | os.PathLike[str]) -> int:
+    def export(self, out: str | os.PathLike[str], replace: bool = True) -> int:
         """Write every recording to a file of JSON lines, whole or not at all.
 
         Each line has ``kind``, ``namespace``, ``arguments`` (the key), ``text``,
         ``status``, ``data``, ``latency``, ``cost``, ``recorded_at`` and ``provenance``.
-        An existing file is replaced, when all is written.
+        An existing file is replaced when all is written, or stays where ``replace`` is False.
 
         Returns:
             How many recordings were written.
+
+        Raises:
+            SettingError: when the file is the cassette itself, no regular file, or one that
+                may not be replaced.
+            DiskError: when it can't be written.
         """
         out = Path(out)
         if out.exists() and self.path.exists() and out.samefile(self.path):
             raise SettingError(f"{out} is the cassette itself; export to another file")
-        temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
         count = 0
-        try:
-            with temporary.open("wb") as file:
-                for row in self._rows():
-                    file.write(to_line(row))
-                    count += 1
-            temporary.replace(out)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with output(out, replace, parents=False) as temporary, temporary.open("wb") as file:
+            for row in self._rows():
+                file.write(to_line(row))
+                count += 1
         return count
 
     def stats(self) -> list[KindStats]:

@@ -35,6 +35,8 @@ class AskCommand:
     """Print one JSON object at the end in place of what happens."""
     save: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
     """Store the trajectory in this Parquet file."""
+    force: bool = False
+    """Let --save replace a file that exists."""
     turn_timeout: float = 1800.0
     """Seconds for one turn of the model."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
@@ -47,12 +49,15 @@ class AskCommand:
         from rich.console import Console
 
         from drv_env.errors import DrvError
-        from replay.store import write_trajectories
+        from drv_env.whole_files import output, refuse_output
+        from replay.store import fill_trajectories
         from trainers.commands.agent_setup import plan_agent
         from trainers.commands.ask_screen import Screen
         from trainers.commands.rolling import teller
         from trainers.commands.tool_setup import plan_tools
 
+        if self.save is not None:
+            refuse_output(self.save, force=self.force)
         plan = plan_agent(self.agent, teller(Console(stderr=True)), parallel=1)
         tools = plan_tools(self.agent.tools, plan.own)
         task = _task(self.question, tools)
@@ -62,7 +67,8 @@ class AskCommand:
             with Screen() as screen:
                 trajectory, seconds = self._play(plan, tools, task, screen.show)
         if self.save is not None:
-            write_trajectories(self.save, [trajectory])
+            with output(self.save, self.force) as temporary:
+                fill_trajectories(temporary, [trajectory])
         told = report(trajectory, seconds)
         if self.json:
             sys.stdout.write(json.dumps(told, indent=2, ensure_ascii=True) + "\n")

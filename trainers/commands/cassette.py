@@ -101,20 +101,21 @@ class CassetteExport:
     file: tyro.conf.Positional[Path]
     """The cassette."""
     out: tyro.conf.Positional[Path]
-    """The file to write; replaced when all is written."""
+    """The file to write, when all is read."""
+    force: bool = False
+    """Replace a file that exists."""
 
     def run(self) -> None:
         """Export, and say how much."""
         from rich.console import Console
 
         from drv_env.cassette import CassetteStore
-        from drv_env.errors import SettingError, boundary
+        from drv_env.whole_files import refuse_output
 
-        with (
-            CassetteStore(self.file, read_only=True) as store,
-            boundary(SettingError, f"{self.out} can't be written"),
-        ):
-            count = store.export(self.out)
+        with CassetteStore(self.file, read_only=True) as store:
+            store.check()
+            refuse_output(self.out, (self.file,), self.force)
+            count = store.export(self.out, self.force)
         said = f"{count:,} recordings written to {self.out}"
         Console().print(said, soft_wrap=True, markup=False, highlight=False)
 

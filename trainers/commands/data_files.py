@@ -65,22 +65,26 @@ class DataConvert:
     file: tyro.conf.Positional[Path]
     """Trajectories, or recorded chat messages: a file, or a folder of parts."""
     out: tyro.conf.Positional[Path]
-    """The file to write; replaced when all is written."""
+    """The file to write, when all is read."""
     form: Annotated[
         Literal["jsonl", "sharegpt", "parquet"] | None, tyro.conf.arg(name="format")
     ] = None
     """By default as OUT ends: .parquet, or JSON lines of messages."""
+    force: bool = False
+    """Replace a file that exists."""
 
     def run(self) -> None:
         """Convert; say how much, and what the form has no place for."""
         from collections import Counter
 
+        from drv_env.whole_files import refuse_output
         from replay.convert import convert
 
+        refuse_output(self.out, (self.file,), self.force)
         form = self.form or ("parquet" if self.out.suffix == ".parquet" else "jsonl")
         passed = _passed()
         lost: Counter[str] = Counter()
-        count = convert(_open((self.file,), passed), self.out, form, lost)
+        count = convert(_open((self.file,), passed), self.out, form, lost, self.force)
         _say(f"{count:,} trajectories written to {self.out}")
         if lost:
             told = ", ".join(f"{what} (of {number:,})" for what, number in lost.items())
@@ -119,12 +123,17 @@ class DataRows:
         from functools import partial
 
         from replay.documents import RowSettings
-        from replay.packing import PackedRows
+        from replay.own_folder import refuse_overlap
+        from replay.packing import PackedRows, refuse_other_plan
         from replay.template import ChatTemplate
-        from replay.token_store import TokenStore, write_documents
+        from replay.token_store import KIND, TokenStore, write_documents
         from trainers.commands.agent_setup import template_source
 
         own = template_source(self.chat_template)
+        plan = self.out / "packing.json"
+        KIND.record(self.out)
+        refuse_overlap(self.out, (*self.files, self.tokenizer / "tokenizer.json"))
+        refuse_other_plan(plan)
         passed = _passed()
         counts = write_documents(
             (item for item in _open(self.files, passed) if not _is_broken(item, passed)),
@@ -135,7 +144,6 @@ class DataRows:
         )
         store = TokenStore(self.out)
         rows = PackedRows.of(store, self.row_length, seed=self.seed)
-        plan = self.out / "packing.json"
         rows.save(plan)
         figures = {
             "documents": f"{counts.documents:,}",
@@ -164,8 +172,10 @@ class DataWeb:
 
     def run(self) -> None:
         """Build, and print figures."""
+        from replay.own_folder import refuse_overlap
         from replay.web import build_web
 
+        refuse_overlap(self.out, self.files)
         passed = _passed()
         stats = build_web(_open(self.files, passed), self.out)
         figures = {

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agents.evaluate import Evaluation
     from trainers.commands.rolling import Rolling
 
+FIGURES = "eval.json"
 SHOWN = 5
 """Reasons of broken episodes that are printed; --json has all of them."""
 
@@ -54,8 +55,8 @@ class EvalCommand:
         from rich.console import Console
 
         from drv_env.errors import SettingError
+        from drv_env.whole_files import write_text
         from trainers.commands.rolling import Rolling, print_table
-        from trainers.run_folder import write_text
 
         if self.samples < 1:
             raise SettingError(f"--samples must be at least 1, got {self.samples}")
@@ -68,6 +69,8 @@ class EvalCommand:
             self.samples,
             self.retries,
         )
+        if self.out is not None:
+            refuse_other_figures(self.out / FIGURES)
         with ExitStack() as stack:
             out = self.out
             if out is None:
@@ -82,7 +85,7 @@ class EvalCommand:
             told = report(self, rolling, figures)
             text = json.dumps(told, indent=2, ensure_ascii=True) + "\n"
             if self.out is not None:
-                write_text(out / "eval.json", text)
+                write_text(out / FIGURES, text)
         for reason, count in rolling.reasons().most_common(SHOWN):
             rolling.say(f"broken, {count:,} times: {reason}")
         if self.json:
@@ -90,6 +93,26 @@ class EvalCommand:
         else:
             title = f"{self.agent.model.model} on {self.tasks.tasks}"
             print_table(Console(), title, figures.rows())
+
+
+def refuse_other_figures(file: Path) -> None:
+    """Refuse a file that the figures would replace and that holds none.
+
+    Raises:
+        SettingError: naming it.
+    """
+    import os
+
+    from drv_env.errors import SettingError
+    from drv_env.whole_files import read_json
+
+    if not os.path.lexists(file):
+        return
+    found = read_json(file) if file.is_file() else None
+    if not isinstance(found, dict) or not {"source", "samples", "settings"} <= found.keys():
+        raise SettingError(
+            f"{file} holds no figures of drv eval and would be replaced; move it elsewhere"
+        )
 
 
 def report(command: EvalCommand, rolling: Rolling, figures: Evaluation) -> dict[str, Any]:

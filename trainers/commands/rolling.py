@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from drv_env.errors import DrvError
 from drv_env.game import Game
 from drv_env.printable import printable
 from drv_env.tasks import Task
+from replay.own_folder import refuse_overlap
 from replay.store import read_trajectories
 from replay.trajectory import Trajectory
 from trainers.commands.agent_options import AgentOptions, PaceOptions, Part, TaskOptions, ToolKind
@@ -52,6 +53,7 @@ class Rolling:
         group_size: episodes of each task.
         retries: of a broken episode.
         console: standard error.
+        inputs: files and folders that are read, which are no part of the folder.
         broken: episodes of this run that stayed broken, without their transcripts.
     """
 
@@ -63,6 +65,7 @@ class Rolling:
     group_size: int
     retries: int
     console: Console
+    inputs: Sequence[Path] = ()
     broken: list[Trajectory] = field(default_factory=list)
 
     @classmethod
@@ -87,7 +90,10 @@ class Rolling:
         wanted: ToolKind | None = "offline" if tasks.tasks == "world" else None
         tools = plan_tools(agent.tools, plan.own, wanted)
         found = read_questions(tasks, tools.worlds, pace.seed, part, say)
-        return cls(plan, tools, found, outcome, pace, group_size, retries, console)
+        inputs = [Path(agent.model.model) / "config.json"]
+        inputs += [] if tasks.tasks == "world" else [Path(tasks.tasks)]
+        inputs += [] if agent.tools.web is None else [agent.tools.web]
+        return cls(plan, tools, found, outcome, pace, group_size, retries, console, inputs)
 
     def say(self, text: str) -> None:
         """Tell the user a line."""
@@ -138,6 +144,7 @@ class Rolling:
             DrvError: when something can't work.
         """
         settings = self.settings()
+        refuse_overlap(out, self.inputs)
         folder = RolloutFolder(out, self.tasks, self.asked(), self.pace.flush_seconds)
         meter = Meter()
         if len(folder.done) == self.planned:

@@ -25,14 +25,30 @@ from typing import Any
 from drv_env.errors import DrvError, SettingError
 from drv_env.task_order import TaskOrder
 from drv_env.tasks import Task
+from drv_env.whole_files import write_text
+from replay.own_folder import FolderKind, FolderLock
 from trainers.agent_file import write_agent
 from trainers.openrlhf.flags import arguments_of
 from trainers.openrlhf.points import check_points, install, put_in_place
-from trainers.openrlhf.run import TASKS, VARIABLE, OpenRLHFRun, read_run, write_run, write_tasks
+from trainers.openrlhf.run import (
+    FILE,
+    TASKS,
+    VARIABLE,
+    OpenRLHFRun,
+    read_run,
+    write_run,
+    write_tasks,
+)
 from trainers.openrlhf.sft_flags import sft_arguments_of
-from trainers.run_folder import write_text
+from trainers.run_folder import ROWS, holds_own_rows
 
 _FOREIGN = "metrics.jsonl"
+KIND = FolderKind(
+    "a run on OpenRLHF",
+    {FILE: {"model": str, "out": str, "cluster": dict}},
+    parts=("trajectories", "checkpoints", "state"),
+    before={ROWS: holds_own_rows, _FOREIGN: Path.is_file},
+)
 
 
 def run_openrlhf(run: OpenRLHFRun, tasks: Sequence[Task] = ()) -> Path:
@@ -51,6 +67,13 @@ def run_openrlhf(run: OpenRLHFRun, tasks: Sequence[Task] = ()) -> Path:
         DrvError: when OpenRLHF left no model, or the run failed on purpose.
     """
     check_folder(run)
+    busy = f"another process is at work in {run.out}; wait for it, or name another folder"
+    with FolderLock(run.out, busy):
+        _train(run, tasks)
+    return run.final
+
+
+def _train(run: OpenRLHFRun, tasks: Sequence[Task]) -> None:
     if run.fine_tuning is not None:
         arguments = sft_arguments_of(run)
         check_points()
@@ -64,7 +87,6 @@ def run_openrlhf(run: OpenRLHFRun, tasks: Sequence[Task] = ()) -> Path:
         write_tasks(run.out / TASKS, list(islice(order, config.steps * config.tasks_per_step)))
         _reinforce(path, run, arguments)
     finish(run)
-    return run.final
 
 
 def check_folder(run: OpenRLHFRun) -> None:
@@ -75,8 +97,7 @@ def check_folder(run: OpenRLHFRun) -> None:
     """
     if not (run.model / "config.json").is_file():
         raise SettingError(f"there is no model in {run.model}: it has no config.json")
-    if run.out.exists() and not run.out.is_dir():
-        raise SettingError(f"{run.out} is a file; name a folder for the run")
+    KIND.record(run.out)
     if not run.resume and (run.out / _FOREIGN).exists():
         raise SettingError(
             f"{run.out} holds a run already; go on with it (resume), or name another folder"

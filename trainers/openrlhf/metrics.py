@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from drv_env.whole_files import append, disk_faults_told
+
 NAMES = {
     "policy_loss": "loss",
     "ppo_clip_ratio": "clip_share",
@@ -53,6 +55,7 @@ def renamed(status: Mapping[str, Any], kl_weight: float) -> dict[str, float]:
 
 def append_metrics(folder: Path, step: int, values: Mapping[str, float], phase: str = "rl") -> None:
     """One line more in the run's ``metrics.jsonl``, as :mod:`trainers.run_folder` writes it."""
-    line = json.dumps({"phase": phase, "step": step, **values})
-    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
+    path = folder / "metrics.jsonl"
+    line = json.dumps({"phase": phase, "step": step, **values}) + "\n"
+    with disk_faults_told(path), path.open("ab", buffering=0) as file:
+        append(file, line.encode("utf-8"))

@@ -24,13 +24,13 @@ from drv_env.play import Played
 from drv_env.settings import SEED, above, at_least, check_fields
 from drv_env.tasks import Task, task_from
 from drv_env.tools.base import Tools
+from drv_env.whole_files import write_text
 from replay.template import ChatTemplate
 from trainers.agent_file import Agent, agent_of
 from trainers.commands.agent_options import ToolKind, ToolOptions
 from trainers.commands.tool_setup import OutcomeKind, ToolPlan, make_outcome
 from trainers.openrlhf.cluster import Cluster
 from trainers.rl_config import RLConfig, usual_sampling
-from trainers.run_folder import write_text
 from trainers.runs.config_files import from_settings
 from trainers.sft import SFTConfig
 

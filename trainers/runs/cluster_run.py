@@ -12,14 +12,14 @@ from drv_env.errors import SettingError
 from drv_env.tasks import Task
 from trainers.commands.agent_setup import template_source
 from trainers.openrlhf.flags import arguments_of
-from trainers.openrlhf.launch import run_openrlhf
+from trainers.openrlhf.launch import KIND, run_openrlhf
 from trainers.openrlhf.run import FineTuning, GameSpec, OpenRLHFRun, Reinforcement
 from trainers.openrlhf.sft_flags import sft_arguments_of
 from trainers.runs.plan import Plan
 from trainers.runs.playing import Playing
 from trainers.runs.rl_run import plan_rows, planned_rl
 from trainers.runs.run_config import RLRun, Run, SFTRun
-from trainers.runs.running import STATE
+from trainers.runs.running import STATE, refuse_inputs
 from trainers.runs.sft_run import SFTJob, planned_sft
 
 Say = Callable[[str], None]
@@ -63,6 +63,8 @@ def prepare_cluster(run: Run, name: str, say: Say) -> ClusterJob:
             "model.lora.rank: OpenRLHF does not move adapters to vLLM; train all weights, or with "
             "backend device"
         )
+    KIND.record(run.out)
+    refuse_inputs(run)
     title = f"{name} on OpenRLHF: the plan"
     if isinstance(run, RLRun):
         playing = planned_rl(run, say)[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,22 @@ import torch
 from torch import nn
 
 from drv_env.errors import SettingError
+from replay.own_folder import refuse_overlap
 from trainers.checkpoint import load_model, save_tuned
 from trainers.commands.agent_setup import template_source
 from trainers.model_setup import merged, prepare_model
 from trainers.optimiser_settings import OptimiserSettings
 from trainers.run_folder import (
+    ROWS,
     RunFolder,
     plain_values,
     recorded_config,
     refuse_busy,
     refuse_foreign,
 )
-from trainers.runs.run_config import ModelSection, Run
+from trainers.runs.run_config import WORLD, ModelSection, RLRun, Run, SFTRun
 from trainers.training_state import StateFolder, refuse_other
+from trainers.written_folder import refuse_unwritten, remove_written
 
 STATE = "state"
 _MAY_CHANGE = (
@@ -96,8 +98,11 @@ def refuse_other_run(run: Run, trainer: str) -> None:
     What failed before its first state was saved may be begun again under other settings.
 
     Raises:
-        SettingError: naming what differs; or when a process is at work in the folder.
+        SettingError: naming what differs; when a process is at work in the folder; or when it
+            is no run's, or has to do with what the run reads.
     """
+    refuse_foreign(run.out)
+    refuse_inputs(run)
     refuse_busy(run.out)
     there = recorded_config(run.out)
     if there is None:
@@ -118,6 +123,22 @@ def _free(run: Run) -> list[str]:
     loop = getattr(run, "rl", None)
     follows = isinstance(loop, OptimiserSettings) and loop.follows_steps
     return [name for name in _MAY_CHANGE if not (follows and name == "rl.steps")]
+
+
+def refuse_inputs(run: Run) -> None:
+    """Refuse a folder that is one of what the run reads, or has to do with it.
+
+    Raises:
+        SettingError: naming both.
+    """
+    inputs = [Path(run.model.folder) / "config.json"]
+    if isinstance(run, SFTRun):
+        inputs += [*run.data.trajectories, *([run.data.rows] if run.data.rows else [])]
+    if isinstance(run, RLRun):
+        sources = (run.tasks.source, run.evaluation.source)
+        inputs += [Path(name) for name in sources if name not in (None, WORLD)]
+        inputs += [run.tools.web] if run.tools.web else []
+    refuse_overlap(run.out, inputs, kept=[run.out / ROWS])
 
 
 def resolved(run: Run, trainer: str) -> dict[str, Any]:
@@ -161,6 +182,7 @@ class Checkpoints:
         self._path = folder.checkpoints
         self._run, self._agent = run, agent
         self._template = template_source(run.model.chat_template)
+        refuse_unwritten(self._path / "final")
 
     def after(self, step: int, model: nn.Module) -> None:
         """Write one where the settings ask for it; older ones than they keep go."""
@@ -168,11 +190,15 @@ class Checkpoints:
         if not section.every or step % section.every:
             return
         self._save(f"step-{step:04d}", model)
-        found = {int(path.name[5:]): path for path in self._path.glob("step-*")}
+        found = {
+            int(path.name[5:]): path
+            for path in self._path.glob("step-*")
+            if path.name[5:].isdecimal()
+        }
         newest = sorted(number for number in found if number <= step)[-section.keep :]
         for number, path in found.items():  # later ones are of steps that were taken back
             if number not in newest:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_written(path)
 
     def final(self, model: nn.Module) -> Path:
         """Write ``final``."""

@@ -26,7 +26,7 @@ from trainers.agent_file import read_agent
 from trainers.commands.agent_setup import template_source
 from trainers.commands.train_screen import TrainScreen
 from trainers.packed_rows import DocumentRows
-from trainers.run_folder import RunFolder
+from trainers.run_folder import ROWS, RunFolder
 from trainers.runs.memory import ModelShape, Part, device_memory, training_memory
 from trainers.runs.plan import Plan
 from trainers.runs.refusals import refuse_unusable
@@ -45,7 +45,6 @@ from trainers.sft import SFTStep, train_sft
 from trainers.sft_batches import Batches
 
 Say = Callable[[str], None]
-ROWS = "rows"
 
 
 def prepare_sft(run: SFTRun, name: str, say: Say) -> SFTJob:

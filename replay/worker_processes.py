@@ -1,0 +1,35 @@
+"""How our worker processes live: Ctrl-C is the parent's business, and none outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from multiprocessing import connection, parent_process
+
+from drv_env.errors import TaskDataError
+
+
+def follow_parent() -> None:
+    """To be called first in a worker: a parent that was killed takes it along."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def worker_died(where: str) -> TaskDataError:
+    """What to raise when a worker is gone.
+
+    Args:
+        where: what it may have been at work on.
+    """
+    return TaskDataError(
+        f"a worker process died (killed, or out of memory), perhaps at {where}; what was finished "
+        "is kept, and the same command goes on from there"
+    )

@@ -186,9 +186,10 @@ def refuse_overlap(
         kept: places in ``out`` that inputs may come from.
 
     Raises:
-        SettingError: naming both.
+        SettingError: naming both; or when ``out`` is no folder.
     """
     out = Path(out)
+    _is_there(out)
     place, here = out.resolve(), _identity(out)
     allowed = {path.resolve() for path in kept}
     inside = {_identity(item) for item in _within(out)} if out.is_dir() else set()

@@ -4,6 +4,9 @@ A scripted expert with flaws plays an invented web; a model of 156 thousand para
 cloned from it and then trained by reinforcement on its own rollouts.  Nothing is
 prepared: the web, the tokenizer and the model are made from the seed.  It prints what it
 measures.
+
+What was left half done goes on: the expert's episodes and the states of both trainings are in
+the run's folder.  Evaluations are played again, so that the sampling after them is the same.
 """
 
 from __future__ import annotations
@@ -27,18 +30,28 @@ from drv_env import background
 from drv_env.errors import SettingError
 from drv_env.tasks import Task
 from replay.chat_templates import QWEN3_THINKING
-from replay.store import write_trajectories
+from replay.store import read_trajectories, write_trajectories
 from replay.trajectory import Trajectory
 from trainers.advantages import GRPO, IGPO
 from trainers.checkpoint import save_model
 from trainers.demo_config import DemoConfig
 from trainers.rl import RLStep
-from trainers.run_folder import RunFolder
+from trainers.run_folder import (
+    RunFolder,
+    plain_values,
+    recorded_config,
+    refuse_busy,
+    refuse_foreign,
+)
 from trainers.sft import SFTConfig, SFTStep
 from trainers.small_world import ModelGame, SmallWorld, clone, reinforce, warm_up
 from trainers.small_world_config import WorldSettings
+from trainers.training_state import STATE, StateFolder
 from trainers.warmup import CopyConfig
 
+_EXPERT = "expert.parquet"
+_SAVE_EVERY = 50
+"""Steps of cloning between two states."""
 _COUNTS = (
     "worlds",
     "expert_episodes",
@@ -66,7 +79,9 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
         The evaluations: untrained, cloned, and after reinforcement.
 
     Raises:
-        SettingError: for a number below 1, or another folder than a run's.
+        SettingError: for a number below 1, or another folder than one of this run, unfinished.
+        DiskError: when the disk is full.
+        KeyboardInterrupt: after Ctrl-C; what is done is kept.
     """
     for name in _COUNTS:
         if getattr(config, name) < 1:
@@ -75,7 +90,10 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
     torch.set_num_threads(config.threads)
     world = SmallWorld(WorldSettings(seed=config.seed, worlds=config.worlds))
     held_out = world.held_out(config.part, config.questions)
-    run = RunFolder(config.out, {"demo": config})
+    done = _done(config)
+    run = RunFolder(config.folder, {"demo": config}, done)
+    if done is not None:
+        console.print(f"goes on with {config.folder}", highlight=False, soft_wrap=True)
     console.print(
         f"{len(world.train)} questions to train on, {len(held_out)} held out, in "
         f"{config.worlds} webs of {len(world.recipes[0].build().pages)} pages each"
@@ -83,30 +101,73 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
     engine: TransformersEngine | None = None
     try:
         with _progress(console) as track:
-            expert = _expert_trajectories(world, config, track)
-            write_trajectories(run.trajectories / "expert.parquet", expert)
+            kept = run.trajectories / _EXPERT
+            if done is not None and kept.is_file():
+                expert = list(read_trajectories(kept))
+            else:
+                expert = _expert_trajectories(world, config, track)
+                write_trajectories(kept, expert)
             game = world.played_with(world.tokenizer_for(expert))
             model = game.new_model(config.seed)
             engine = game.engine(model, config.seed)
             evaluated = partial(_evaluate, game, engine, held_out, config, run, track)
-            stages = [evaluated("untrained")]
+            stages = [evaluated("untrained", 0)]
 
-            _warm_up(model, game, config, run, track)
+            if not done:
+                _warm_up(model, game, config, run, track)
             _clone(model, game, expert, config, run, track)
             background.run(engine.update_weights(model))
-            stages.append(evaluated("SFT"))
+            stages.append(evaluated("SFT", 1))
 
             _reinforce(model, game, engine, config, run, track)
-            stages.append(evaluated(config.algorithm.upper()))
+            stages.append(evaluated(config.algorithm.upper(), config.rl_steps + 2))
             final = run.checkpoints / "final"
             save_model(final, model, game.tokenizer, QWEN3_THINKING, game.described())
+    except KeyboardInterrupt:
+        told = f"{config.folder} keeps what is done; the same command goes on"
+        console.print(told, highlight=False, soft_wrap=True)
+        raise
     finally:
         if engine is not None:
             background.run(engine.close())
         run.close()
     console.print(_table(stages, config))
-    console.print(f"Trajectories, metrics and checkpoint: {config.out}")
+    console.print(f"Trajectories, metrics and checkpoint: {config.folder}")
     return stages
+
+
+def _done(config: DemoConfig) -> dict[str, int] | None:
+    """How far the trainings of an unfinished run are, by phase; None where there is none.
+
+    Raises:
+        SettingError: for a finished run, and one of other settings.
+    """
+    folder = config.folder
+    refuse_foreign(folder)
+    refuse_busy(folder)
+    there = recorded_config(folder)
+    if there is None:
+        return None
+    before = there.get("demo")
+    if not isinstance(before, dict):
+        raise SettingError(f"{folder} is the folder of another run; name another with --out")
+    if (folder / "checkpoints" / "final" / "config.json").is_file():
+        raise SettingError(
+            f"{folder} holds a finished run: play its model with drv eval world --model "
+            f"{folder}/checkpoints/final, run the demo elsewhere with --out FOLDER, or delete the "
+            "folder to run it again"
+        )
+    wanted = plain_values(config.to_record())
+    differ = [name for name, value in wanted.items() if before.get(name) != value]
+    if differ:
+        name = differ[0]
+        raise SettingError(
+            f"{folder} holds an unfinished run with another {', '.join(differ)} ({name} was "
+            f"{before.get(name)!r}, is {wanted[name]!r}); name another folder with --out"
+        )
+    states = {phase: StateFolder(folder / STATE / phase).latest() for phase in ("sft", "rl")}
+    steps = {phase: state.step for phase, state in states.items() if state is not None}
+    return {"copy": config.copy_steps, **steps} if steps else {}
 
 
 # ---- phases ---------------------------------------------------------------------------
@@ -179,8 +240,8 @@ def _clone(
         update(step.step / step.steps, f"step {step.step}/{step.steps}, loss {step.loss:.3f}")
         run.log("sft", step.step, {"loss": step.loss, "learning_rate": step.learning_rate})
 
-    settings = SFTConfig(epochs=config.sft_epochs, seed=config.seed)
-    clone(model, game, expert, settings, on_step)
+    settings = SFTConfig(epochs=config.sft_epochs, seed=config.seed, save_every=_SAVE_EVERY)
+    clone(model, game, expert, settings, on_step, state=run.path / STATE / "sft")
 
 
 def _reinforce(
@@ -208,7 +269,7 @@ def _reinforce(
         run.log("rl", step.step, figures)
         write_trajectories(run.trajectories / f"rl-{step.step:04d}.parquet", step.trajectories)
 
-    reinforce(model, game, engine, settings, on_step)
+    reinforce(model, game, engine, settings, on_step, state=run.path / STATE / "rl")
 
 
 def _evaluate(
@@ -219,6 +280,7 @@ def _evaluate(
     run: RunFolder,
     track: Track,
     name: str,
+    step: int,
 ) -> Stage:
     update = track(f"evaluation: {name}", 2 * len(held_out))
     figures: list[Evaluation] = []
@@ -241,7 +303,7 @@ def _evaluate(
     )
     run.log(
         "evaluation",
-        int(engine.weight_version),
+        step,
         {
             f"{way}_{key}": value
             for way, item in (("sampled", stage.sampled), ("greedy", stage.greedy))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from drv_env.settings import SEED, above, at_least, check_fields
 
@@ -19,8 +21,9 @@ class DemoConfig:
 
     seed: int = 0
     """Decides the webs, the model and the sampling."""
-    out: Path = Path("runs/demo")
-    """Folder for trajectories, metrics and checkpoint."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
+    """Folder for trajectories, metrics and checkpoint; by default runs/demo, and for other settings
+    one that is named after them, such as runs/demo-seed1-grpo."""
     algorithm: Literal["igpo", "grpo"] = "igpo"
     """The published method, or its baseline without information gain."""
     worlds: int = 12
@@ -50,3 +53,24 @@ class DemoConfig:
             rl_learning_rate=above(0),
             **dict.fromkeys((*counts, "questions", "threads"), at_least(1)),
         )
+
+    @property
+    def folder(self) -> Path:
+        """Where the run goes: each variant has a folder of its own.
+
+        Example:
+            >>> [str(DemoConfig(**each).folder) for each in ({}, {"seed": 1, "rl_steps": 9})]
+            ['runs/demo', 'runs/demo-seed1-rl_steps9']
+        """
+        if self.out is not None:
+            return self.out
+        name = "demo"
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value != each.default:
+                name += f"-{'' if isinstance(value, str) else each.name}{value}"
+        return Path("runs") / name
+
+    def to_record(self) -> dict[str, Any]:
+        """What must be the same when a run is gone on with."""
+        return {name: value for name, value in asdict(self).items() if name != "out"}

@@ -51,7 +51,8 @@ class RunFolder:
         path: the folder; made when it is missing.
         config: the resolved settings: plain values or dataclasses.
         done: steps that an earlier life of the run has done, whose metrics stay; what it
-            logged of later ones, which are taken again, goes.  None begins anew.
+            logged of later ones, which are taken again, goes.  None begins anew.  Phases that
+            are gone on with each at a step of their own have it by their name.
 
     Raises:
         SettingError: when the path is taken by something else than a run's folder, or
@@ -60,7 +61,10 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: str | Path, config: Mapping[str, Any], done: int | None = None
+        self,
+        path: str | Path,
+        config: Mapping[str, Any],
+        done: int | Mapping[str, int] | None = None,
     ) -> None:
         self.path = Path(path)
         refuse_foreign(self.path)
@@ -71,7 +75,7 @@ class RunFolder:
             self._lock.close()
             raise
 
-    def _open(self, config: Mapping[str, Any], done: int | None) -> None:
+    def _open(self, config: Mapping[str, Any], done: int | Mapping[str, int] | None) -> None:
         from trainers.event_file import EventFile
 
         refuse_foreign(self.path)
@@ -81,7 +85,10 @@ class RunFolder:
         kept = [] if done is None or not metrics.exists() else _lines_up_to(metrics, done)
         write_text(metrics, "".join(kept))
         try:
-            self._board = EventFile(events, 0 if done is None else done + 1)
+            self._board = EventFile(events, done + 1 if isinstance(done, int) else 0)
+            if isinstance(done, Mapping):  # the board has one count of steps for all phases
+                for line in kept:
+                    self._show(**json.loads(line))
         except OSError as error:
             raise _unwritten(events, error) from error
         self._metrics = metrics.open("ab", buffering=0)
@@ -103,10 +110,9 @@ class RunFolder:
             DiskError: when it can't be written; no part of it is in a file then.
         """
         line = json.dumps({"phase": phase, "step": step, **values}) + "\n"
-        named = {f"{phase}/{name}": value for name, value in values.items()}
         for path, write in (
             (self.path / "metrics.jsonl", lambda: append(self._metrics, line.encode("utf-8"))),
-            (self._board.path, lambda: self._board.add(step, named)),
+            (self._board.path, lambda: self._show(phase, step, **values)),
         ):
             try:
                 write()
@@ -118,6 +124,9 @@ class RunFolder:
         text = (self.path / "metrics.jsonl").read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.splitlines()]
         return [line for line in lines if line.get("phase") == phase]
+
+    def _show(self, phase: str, step: int, **values: float) -> None:
+        self._board.add(step, {f"{phase}/{name}": value for name, value in values.items()})
 
     def close(self) -> None:
         """Close the files; may be called twice."""
@@ -173,13 +182,15 @@ def recorded_config(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def _lines_up_to(file: Path, step: int) -> list[str]:
-    """Whole lines of steps up to this one; a kill may have cut the last."""
+def _lines_up_to(file: Path, done: int | Mapping[str, int]) -> list[str]:
+    """Whole lines of the steps that are done; a kill may have cut the last."""
     kept = []
     text = file.read_text(encoding="utf-8", errors="replace")
     for line in text.splitlines(keepends=True):
         with suppress(ValueError, KeyError, TypeError):
-            if json.loads(line)["step"] <= step and line.endswith("\n"):
+            found = json.loads(line)
+            last = done if isinstance(done, int) else done.get(found["phase"], -1)
+            if found["step"] <= last and line.endswith("\n"):
                 kept.append(line)
     return kept
 

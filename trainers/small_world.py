@@ -13,6 +13,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -242,11 +243,15 @@ def clone(
     config: SFTConfig,
     on_step: Callable[[SFTStep], None] = lambda step: None,
     weights: Sequence[float] | None = None,
+    state: Path | None = None,
 ) -> list[SFTStep]:
-    """Train the model in place on the expert's trajectories, each counted ``weights`` times."""
+    """Train the model in place on the expert's trajectories, each counted ``weights`` times.
+
+    With a folder ``state`` the same call goes on where it was; see :func:`trainers.sft.train_sft`.
+    """
     transcripts = [transcribe(trajectory, game.template) for trajectory in expert]
     rows = [Row(transcript.ids, transcript.mask()) for transcript in transcripts]
-    return train_sft(model, rows, config, on_step, weights=weights)
+    return train_sft(model, rows, config, on_step, weights=weights, state=state)
 
 
 def reinforce(
@@ -256,7 +261,11 @@ def reinforce(
     config: RLConfig,
     on_step: Callable[[RLStep], None] = lambda step: None,
     tasks: Sequence[Task] | None = None,
+    state: Path | None = None,
 ) -> list[RLStep]:
-    """Train the model in place on its rollouts of training questions; None takes all of them."""
+    """Train the model in place on its rollouts of training questions; None takes all of them.
+
+    With a folder ``state`` the same call goes on where it was; see :func:`trainers.rl.train_rl`.
+    """
     chosen = game.world.train if tasks is None else tasks
-    return train_rl(model, engine, game.envs, game.template, chosen, config, on_step)
+    return train_rl(model, engine, game.envs, game.template, chosen, config, on_step, state=state)

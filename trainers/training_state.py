@@ -33,6 +33,8 @@ from drv_env.whole_files import disk_faults_told, sync
 from trainers.interrupts import Interrupt, finishing_first
 
 VERSION = 1
+STATE = "state"
+"""Where a run's folder has its states."""
 
 _FILES = ("state.json", "optimizer.pt", "weights.safetensors")
 _NAME = re.compile(r"\d+-step-\d+|\.\d+-step-\d+\.(new|old)")

@@ -24,10 +24,9 @@ from trainers.run_folder import (
     refuse_foreign,
 )
 from trainers.runs.run_config import WORLD, ModelSection, RLRun, Run, SFTRun
-from trainers.training_state import StateFolder, refuse_other
+from trainers.training_state import STATE, StateFolder, refuse_other
 from trainers.written_folder import refuse_unwritten, remove_written
 
-STATE = "state"
 _MAY_CHANGE = (
     "out",
     "plugins",

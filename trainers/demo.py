@@ -86,11 +86,11 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
     for name in _COUNTS:
         if getattr(config, name) < 1:
             raise SettingError(f"{name} must be at least 1, got {getattr(config, name)}")
+    done = _done(config)
     console = console or Console()
     torch.set_num_threads(config.threads)
     world = SmallWorld(WorldSettings(seed=config.seed, worlds=config.worlds))
     held_out = world.held_out(config.part, config.questions)
-    done = _done(config)
     run = RunFolder(config.folder, {"demo": config}, done)
     if done is not None:
         console.print(f"goes on with {config.folder}", highlight=False, soft_wrap=True)

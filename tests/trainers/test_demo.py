@@ -25,7 +25,25 @@ def demo(out, *more):
     return main(["demo", "--out", str(out), *words, *more])
 
 
-def test_a_run_that_was_left_goes_on_and_a_finished_one_is_refused(tmp_path, monkeypatch, capsys):
+def test_a_finished_run_and_one_of_other_settings_are_refused_and_stay(tmp_path, capsys):
+    out = tmp_path / "run"
+    RunFolder(out, {"demo": DemoConfig(out=out, **SMALL)}).close()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert demo(out, "--seed", "1") == 1
+    assert "unfinished run with another seed (seed was 0, is 1)" in capsys.readouterr().err
+    (out / "checkpoints" / "final").mkdir(parents=True)
+    (out / "checkpoints" / "final" / "config.json").write_text("{}")
+    for more in ((), ("--seed", "1")):
+        assert demo(out, *more) == 1
+        said = capsys.readouterr().err
+        assert f"holds a finished run: play its model with drv eval world --model {out}" in said
+        assert len(said.splitlines()) == 1
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_that_was_left_goes_on(tmp_path, monkeypatch, capsys):
     log, taken = RunFolder.log, []
 
     def leave(self, phase, step, values):
@@ -43,8 +61,6 @@ def test_a_run_that_was_left_goes_on_and_a_finished_one_is_refused(tmp_path, mon
         assert demo(out) == 130
     assert "the same command goes on" in capsys.readouterr().out
     assert not (out / "checkpoints").exists()
-    assert demo(out, "--seed", "1") == 1
-    assert "unfinished run with another seed (seed was 0, is 1)" in capsys.readouterr().err
     (out / "notes.txt").write_text("mine")
 
     with monkeypatch.context() as patched:
@@ -58,13 +74,8 @@ def test_a_run_that_was_left_goes_on_and_a_finished_one_is_refused(tmp_path, mon
     assert [step for phase, step in steps if phase == "rl"] == [1, 2]
     assert (out / "notes.txt").read_text() == "mine"
 
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    capsys.readouterr()
     assert demo(out) == 1
-    said = capsys.readouterr().err
-    assert f"holds a finished run: play its model with drv eval world --model {out}" in said
-    assert len(said.splitlines()) == 1
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    assert "holds a finished run" in capsys.readouterr().err
 
 
 def test_the_folder_of_another_run_is_refused(tmp_path):

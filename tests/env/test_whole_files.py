@@ -213,7 +213,8 @@ def test_a_full_disk_is_told_whatever_library_met_it(tmp_path):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        pq.write_table(pa.table({"x": list(range(100_000))}), "/dev/full")
+        with open("/dev/full", "wb") as file:  # by its path, Arrow would remove it
+            pq.write_table(pa.table({"x": list(range(100_000))}), file)
 
     def by_sqlite():
         with sqlite3.connect(":memory:") as connection:

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,37 @@ def carried(tensors: Mapping[str, Tensor], dtypes: Mapping[str, str]) -> Iterato
         path = folder / "weights.safetensors"
         save_file(ready, path)
         yield path
+
+
+def join_parts(
+    parts: Sequence[tuple[str, Mapping[str, tuple[int, Sequence[tuple[int, int]]]]]],
+    shapes: Mapping[str, Sequence[int]],
+    path: str,
+) -> None:
+    """Put the ranks' parts of the tensors together in one safetensors file.
+
+    Args:
+        parts: of each rank, its file and what of each tensor is in it, as
+            :meth:`agents.engines._vllm_worker.WeightsExtension.drv_weights_save` returns it.
+        shapes: of the whole tensors.
+        path: of the file.
+    """
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    whole: dict[str, Tensor] = {}
+    for file, places in parts:
+        with safe_open(file, "pt") as opened:
+            for name, (dim, pieces) in places.items():
+                own = opened.get_tensor(name)
+                found = whole.setdefault(name, own.new_empty(tuple(shapes[name])))
+                if not pieces:  # a single number
+                    found.copy_(own)
+                    continue
+                sizes = [length for _, length in pieces]
+                for (start, length), piece in zip(pieces, own.split(sizes, dim), strict=True):
+                    found.narrow(dim, start, length).copy_(piece)
+    save_file(whole, path)
 
 
 @contextmanager

@@ -5,8 +5,7 @@ no other use.  On a CPU vLLM repacks the weights of linear layers after loading,
 computes with the repacked copies; new weights then go unnoticed.  So on a CPU this
 module makes linear layers compute with the weights as loaded.
 
-A tensor of the checkpoint is a parameter of the engine's model, or a stretch of one where
-vLLM has put several together (``qkv_proj``, ``gate_up_proj``).
+Where a tensor of the checkpoint stands, whole or in part, says :mod:`agents.engines._vllm_shards`.
 
 Also here: vLLM's processes don't notice that the process they work for was killed; the
 worker does.
@@ -19,12 +18,14 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from agents.engines._vllm_shards import place, values_used
 
 _PLAIN_METHODS = {"UnquantizedLinearMethod", "UnquantizedEmbeddingMethod"}
 
@@ -76,14 +77,11 @@ class WeightsExtension:
         Returns:
             ``problem``, why weights can't be updated, or ""; ``dtypes`` by name.
         """
-        config: Any = self.parallel_config  # type: ignore[attr-defined]
-        if config.world_size * config.data_parallel_size != 1:
-            return {"problem": "the model is split over several workers", "dtypes": {}}
         model = self.get_model()  # type: ignore[attr-defined]
-        problem = _problem(model, shapes)
+        problem = _split(self.parallel_config) or _problem(model, shapes)  # type: ignore[attr-defined]
         if problem:
             return {"problem": problem, "dtypes": {}}
-        dtypes = {name: _view(model, name, shape).dtype for name, shape in shapes.items()}
+        dtypes = {name: place(model, name, shape).view.dtype for name, shape in shapes.items()}
         return {"problem": "", "dtypes": {k: str(v).split(".")[1] for k, v in dtypes.items()}}
 
     def drv_weights_load(self, path: str) -> list[str]:
@@ -96,13 +94,31 @@ class WeightsExtension:
             model.load_weights((name, file.get_tensor(name)) for name in names)
             return [n for n in names if not same_bits(model, n, file.get_tensor(n))]
 
-    def drv_weights_save(self, path: str, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Write the tensors as they stand to a safetensors file."""
+    def drv_weights_save(
+        self, folder: str, shapes: Mapping[str, Sequence[int]]
+    ) -> tuple[str, dict[str, tuple[int, list[tuple[int, int]]]]]:
+        """Write what this rank has of the tensors, as it stands, to a safetensors file.
+
+        Returns:
+            The file in the folder, and by name what of the tensor is in it: the dimension along
+            which it is split, and start and length of each piece.
+        """
         from safetensors.torch import save_file
 
         model = self.get_model()  # type: ignore[attr-defined]
-        views = {name: _view(model, name, shape) for name, shape in shapes.items()}
-        save_file({name: view.cpu().clone() for name, view in views.items()}, path)
+        places = {name: place(model, name, shape) for name, shape in shapes.items()}
+        path = os.path.join(folder, f"{os.getpid()}.safetensors")
+        save_file({name: each.view.cpu().clone() for name, each in places.items()}, path)
+        return path, {name: (each.dim, list(each.pieces)) for name, each in places.items()}
+
+
+def _split(config: Any) -> str:
+    """Why the workers' parts can't be updated from a file of this machine, or ""."""
+    if config.data_parallel_size != 1 or config.world_size != config.tensor_parallel_size:
+        return "the model is split over workers otherwise than by tensor parallelism"
+    if config.world_size > 1 and config.distributed_executor_backend != "mp":
+        return "the model is split over workers that may be on several machines"
+    return ""
 
 
 def _end_with(host: int, core: int) -> None:
@@ -126,54 +142,61 @@ def _problem(model: nn.Module, shapes: Mapping[str, Sequence[int]]) -> str:
     seen: dict[int, int] = {}
     for name, shape in shapes.items():
         try:
-            view = _view(model, name, shape)
+            view = place(model, name, shape).view
         except (KeyError, AttributeError, ValueError) as error:
             return f"the checkpoint's {name} isn't found in the engine ({error})"
         start = view.untyped_storage().data_ptr()
         seen[start] = seen.get(start, 0) + view.numel()
     for name, parameter in model.named_parameters():
         covered = seen.get(parameter.untyped_storage().data_ptr(), 0)
-        if covered != _used_numel(model, name, parameter):
+        if covered != values_used(model, name, parameter):
             return f"the engine's {name} isn't all in the checkpoint"
     return ""
 
 
-def _view(model: nn.Module, name: str, shape: Sequence[int]) -> Tensor:
-    """The checkpoint's tensor ``name`` as it stands in the engine."""
-    parameters = dict(model.named_parameters())
-    found: Tensor | None = parameters.get(name)
-    if found is None:
-        path, _, leaf = name.rpartition(".")
-        parent, _, part = path.rpartition(".")
-        packed: Mapping[str, Sequence[str]] = getattr(model, "packed_modules_mapping", {})
-        for whole, parts in packed.items():
-            whole_name = f"{parent}.{whole}.{leaf}"
-            if part in parts and whole_name in parameters:
-                sizes: Any = model.get_submodule(f"{parent}.{whole}").output_partition_sizes
-                start = sum(sizes[: list(parts).index(part)])
-                length = sizes[list(parts).index(part)]
-                found = parameters[whole_name][start : start + length]
-    if found is None:
-        raise KeyError("no parameter of that name")
-    if list(found.shape) != list(shape):
-        found = found[: _rows(model, name)]  # an embedding has rows to spare
-    if list(found.shape) != list(shape):
-        raise ValueError(f"its shape is {list(found.shape)}, the checkpoint's {list(shape)}")
-    return found.detach()
-
-
-def _rows(model: nn.Module, name: str) -> int | None:
-    """Rows of an embedding that are used; None for what is no embedding."""
-    return getattr(model.get_submodule(name.rpartition(".")[0]), "org_vocab_size", None)
-
-
-def _used_numel(model: nn.Module, name: str, parameter: Tensor) -> int:
-    return parameter[: _rows(model, name)].numel()
-
-
 def same_bits(model: nn.Module, name: str, given: Tensor) -> bool:
-    """Whether the model has a checkpoint's tensor bit for bit, in its type."""
-    own = _view(model, name, given.shape).cpu().contiguous()
-    return own.dtype == given.dtype and torch.equal(
-        own.view(torch.uint8), given.contiguous().view(torch.uint8)
+    """Whether the model has a checkpoint's tensor, or the rank's part, bit for bit, in its type."""
+    found = place(model, name, given.shape)
+    return _same(found.view.cpu(), found.of(given))
+
+
+def differing(model: nn.Module, names: Sequence[str], read: Callable[[str], Tensor]) -> list[str]:
+    """Names of the checkpoint's tensors that don't stand in the model bit for bit.
+
+    Where vLLM keeps a tensor in a way of its own (experts side by side), the tensors are loaded
+    once more, by vLLM, over values that are no numbers: what was there before must come of it.
+    Names are then the engine's own.
+
+    Args:
+        model: vLLM's, on this rank; as it was afterwards.
+        names: by the checkpoint.
+        read: gives the whole tensor of a name.
+    """
+    try:
+        return [name for name in names if not same_bits(model, name, read(name))]
+    except (KeyError, ValueError):
+        return _differing_when_loaded(model, names, read)
+
+
+def _differing_when_loaded(
+    model: Any, names: Sequence[str], read: Callable[[str], Tensor]
+) -> list[str]:
+    before = {name: each.detach().cpu().clone() for name, each in model.named_parameters()}
+    found = []
+    with torch.no_grad():
+        try:
+            for each in model.parameters():
+                each.fill_(torch.nan if each.is_floating_point() else 0)
+            model.load_weights((name, read(name)) for name in names)
+        finally:
+            for name, each in model.named_parameters():
+                if not _same(each.detach().cpu(), before[name]):
+                    found.append(name)
+                    each.copy_(before[name])
+    return found
+
+
+def _same(own: Tensor, other: Tensor) -> bool:
+    return own.dtype == other.dtype and torch.equal(
+        own.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8)
     )

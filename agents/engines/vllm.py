@@ -16,8 +16,9 @@ scored (the same ids scored twice), the whole sequence is computed again.
 
 New weights are checked against the model folder's before anything is touched, loaded
 between requests, and compared bit for bit with what then stands in the engine; the
-prefix cache is emptied.  That works for models of plain dense layers on one worker;
-others generate and score, but refuse :meth:`VllmEngine.update_weights`.
+prefix cache is emptied.  That works for models of plain dense layers, on one worker or
+tensor parallel on one machine; others generate and score, but refuse
+:meth:`VllmEngine.update_weights`.
 
 Seeds: a request without one is seeded from the engine's seed and its number in order of
 submission.  Given the logits, a request's randomness doesn't depend on what runs beside
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import os
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
@@ -45,7 +47,7 @@ from agents.engines._stopping import watch
 from agents.engines._vllm_host import Host
 from agents.engines._vllm_settings import check_arguments, check_folder, engine_arguments
 from agents.engines._vllm_turns import Ticket, Turns
-from agents.engines._vllm_weights import Checkpoint, carried
+from agents.engines._vllm_weights import Checkpoint, carried, join_parts, room_for
 from agents.engines.base import Completion, Ids, Sampling, Spans, WeightSource
 from drv_env.errors import EngineError, SettingError, boundary
 from drv_env.settings import at_least, checked_seed, checked_whole
@@ -125,12 +127,12 @@ class VllmEngine:
         self._vocabulary = int(config.get_vocab_size())
         try:
             self._host.submit(self._call, "drv_end_with", os.getpid()).result()
-            begun = self._host.submit(self._call, "drv_weights_begin", self._shapes).result()[0]
+            begun = self._host.submit(self._call, "drv_weights_begin", self._shapes).result()
         except BaseException:
             self._finalizer()
             raise
-        self._no_updates: str = begun["problem"]
-        self._dtypes: dict[str, str] = begun["dtypes"]
+        self._no_updates: str = next((rank["problem"] for rank in begun if rank["problem"]), "")
+        self._dtypes: dict[str, str] = begun[0]["dtypes"]
 
     # ---- the engine's face ----------------------------------------------------------
 
@@ -260,7 +262,8 @@ class VllmEngine:
 
     async def _load(self, path: str) -> None:
         try:
-            wrong = (await self._call("drv_weights_load", path))[0]
+            ranks = await self._call("drv_weights_load", path)
+            wrong = sorted({name for names in ranks for name in names})
             if wrong:
                 raise EngineError(f"{wrong[:5]} aren't what was sent ({len(wrong)} in all)")
             with self._attributed("emptying the prefix cache"):
@@ -272,7 +275,10 @@ class VllmEngine:
         self._version += 1
 
     async def _save(self, path: str) -> None:
-        await self._call("drv_weights_save", path, self._shapes)
+        size = sum(4 * math.prod(shape) for shape in self._shapes.values())
+        with room_for(size) as folder:
+            parts = await self._call("drv_weights_save", str(folder), self._shapes)
+            await asyncio.to_thread(join_parts, parts, self._shapes, path)
 
     async def _call(self, method: str, *args: Any) -> Any:
         """A method of the worker's extension."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from openrlhf.trainer.ray.vllm_worker_wrap import WorkerWrap
 
-from agents.engines._vllm_worker import WeightsExtension, same_bits
+from agents.engines._vllm_worker import WeightsExtension, differing
 
 
 class EngineWorker(WorkerWrap, WeightsExtension):
     """Methods that vLLM adds to its worker; called by name."""
 
     def drv_weights_differ(self, path: str) -> list[str]:
-        """Names in a safetensors file whose tensors don't stand in the engine bit for bit."""
+        """Names in a safetensors file whose tensors don't stand in the engine bit for bit.
+
+        Of a model that is split over ranks each rank compares its part.
+        """
         from safetensors import safe_open
 
-        model = self.get_model()
         with safe_open(path, "pt") as file:
-            names = list(file.keys())
-            return [name for name in names if not same_bits(model, name, file.get_tensor(name))]
+            return differing(self.get_model(), list(file.keys()), file.get_tensor)

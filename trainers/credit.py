@@ -53,7 +53,8 @@ class Credit:
         penalty_alone: where the penalty stands.  False, as published: it replaces the malformed
             turn's reward before normalisation, is a value among the gains, and earlier turns
             inherit it.  Where no gain stands beside it in the group all its values are −λ and
-            normalise to nothing.  True: outside of all statistics.  Everything is computed as
+            normalise to nothing; under ``raw_ig`` they are divided by the deviation's floor,
+            1e-4.  True: outside of all statistics.  Everything is computed as
             without a penalty, and λ is then taken from the malformed turn's own advantage.
         scale_floor: η of the IG scale; 0.3 as published.
         scale_max: its upper bound; 10 as published.

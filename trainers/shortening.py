@@ -30,6 +30,9 @@ class ShorteningWatch:
 
     def __init__(self, credit: Credit) -> None:
         self._watching = credit.information_gain and credit.normalisation != "raw_ig"
+        self._remedy = "rl.credit.normalisation to raw_ig"
+        if credit.format_penalty and not credit.penalty_alone:
+            self._remedy += " and rl.credit.penalty_alone to true"
         self._steps: list[tuple[float, float]] = []
 
     def step(self, metrics: Mapping[str, float]) -> str | None:
@@ -55,6 +58,6 @@ class ShorteningWatch:
         return (
             f"warning: episodes have become shorter, {first:.1f} turns at first and {last:.1f} "
             f"over the last {WINDOW} steps, and {success:.1%} succeed: where all rollouts fail, "
-            "centred gains can teach the agent to stop early. Set rl.credit.normalisation to "
-            "raw_ig, or give it easier questions"
+            f"centred gains can teach the agent to stop early. Set {self._remedy}, or give it "
+            "easier questions"
         )

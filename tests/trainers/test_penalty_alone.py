@@ -49,6 +49,15 @@ def test_a_raw_penalty_is_divided_and_has_the_outcome_as_a_gain_has():
     np.testing.assert_allclose(found, [-1 / 1.000001 + 0.5, 1 / 1.000001 + 0.5, 0.5], rtol=1e-7)
 
 
+def test_raw_penalties_with_no_gain_beside_them_are_divided_by_the_floor():
+    """−1 and −1 have no variance: √1e-8 + 1e-6 is left; as released, and why alone is better."""
+    episodes = [[bad(), reward(outcome=0.0)], [bad(), reward(outcome=0.0)]]
+    found = advantages(episodes, normalisation="raw_ig").per_turn
+    assert found[0][0] == pytest.approx(-1 / 0.000101)
+    found = advantages(episodes, normalisation="raw_ig", penalty_alone=True).per_turn
+    assert found[0].tolist() == [-1.0, 0.0]
+
+
 # ---- alone ---------------------------------------------------------------------------------------
 
 

@@ -140,11 +140,16 @@ def test_what_may_be_meant_otherwise_is_a_warning(folder, tmp_path, capsys):
         ("grpo", "--rl.credit.format-penalty 1", True),
         ("grpo", "--rl.credit.format-penalty 0", False),
         ("grpo", "--rl.credit.format-penalty 1 --rl.credit.penalty-alone", False),
+        ("grpo", "--rl.credit.format-penalty 1 --rl.credit.normalisation joint", False),
         ("grpo", "", False),
         ("igpo", "", False),
+        ("igpo", "--rl.credit.normalisation raw_ig", True),
+        ("igpo", "--rl.credit.normalisation raw_ig --rl.credit.penalty-alone", False),
     ],
 )
-def test_a_penalty_without_gains_is_a_warning(folder, tmp_path, capsys, trainer, more, said):
+def test_a_penalty_that_does_not_act_as_meant_is_a_warning(
+    folder, tmp_path, capsys, trainer, more, said
+):
     words = [*SMALL, "--plan", *more.split()]
     assert train(trainer, folder / "untrained", tmp_path / "out", *words) == 0
     told = " ".join(capsys.readouterr().out.split())

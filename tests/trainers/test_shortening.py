@@ -68,7 +68,15 @@ def test_the_warning_has_figures_and_the_remedy():
     watch = ShorteningWatch(IGPO)
     texts = [watch.step({"turns": turns, "success": 0.004}) for turns in [10.0] * 5 + [6.0] * 5]
     assert "10.0 turns at first and 6.0 over the last 5 steps, and 0.4% succeed" in texts[-1]
-    assert "rl.credit.normalisation to raw_ig" in texts[-1]
+    remedy = "Set rl.credit.normalisation to raw_ig and rl.credit.penalty_alone to true, or"
+    assert remedy in texts[-1]
+
+
+@pytest.mark.parametrize("credit", [Credit(penalty_alone=True), Credit(format_penalty=None)])
+def test_the_remedy_names_the_penalty_only_where_it_stands_among_the_gains(credit):
+    watch = ShorteningWatch(credit)
+    texts = [watch.step({"turns": turns, "success": 0.0}) for turns in [10.0] * 5 + [6.0] * 5]
+    assert "Set rl.credit.normalisation to raw_ig, or" in texts[-1]
 
 
 def test_turns_are_in_the_progress_line_and_in_the_bar():

@@ -106,11 +106,18 @@ def warnings_of(playing: Playing) -> Iterator[str]:
             "instance, corrects for it"
         )
     credit = run.rl.credit
-    if credit.format_penalty and not (credit.information_gain or credit.penalty_alone):
-        yield (
-            "rl.credit.format_penalty stands among the gains, and without these it normalises to "
-            "nothing on every turn but the last: set rl.credit.penalty_alone"
-        )
+    if credit.format_penalty and not credit.penalty_alone:
+        apart = credit.normalisation in ("separate", "scaled_separate")
+        if credit.normalisation == "raw_ig":
+            yield (
+                "under raw_ig the format penalties of a group without other gains are divided by "
+                "about 1e-4, the floor of their deviation: set rl.credit.penalty_alone"
+            )
+        elif apart and not credit.information_gain:
+            yield (
+                "rl.credit.format_penalty stands among the gains, and without these it normalises "
+                "to nothing on every turn but the last: set rl.credit.penalty_alone"
+            )
     if playing.run.rl.microbatch_tokens < playing.context and not run.model.gradient_checkpointing:
         yield (
             f"an episode of up to {playing.context:,} tokens is one pass, though "

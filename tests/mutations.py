@@ -233,10 +233,9 @@ class Mutations(ast.NodeVisitor):
         value = node.value
         if isinstance(value, bool):
             self._replace(node, str(not value), f"{not value}")
-        elif isinstance(value, int | float) and not isinstance(value, complex):
-            if abs(value) < LARGE:
-                changed = value + 1 if isinstance(value, int) else value * 1.5 + (value == 0)
-                self._replace(node, repr(changed), f"{changed}")
+        elif isinstance(value, int | float) and abs(value) < LARGE:
+            changed = value + 1 if isinstance(value, int) else value * 1.5 + (value == 0)
+            self._replace(node, repr(changed), f"{changed}")
 
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in _NAMES:

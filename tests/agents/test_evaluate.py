@@ -107,6 +107,46 @@ def test_figures_go_into_json_and_a_table():
     assert "visit ratio" not in names
 
 
+def test_every_figure_has_its_row():
+    def called(tool, status, cost):
+        return TurnRecord("t", "", tool, None, True, tool, status, tokens=300, cost=cost)
+
+    last = TurnRecord("t", "", None, None, False, None, None, tokens=700)
+    found = evaluate(
+        [
+            trajectory(1.0, called("search", "ok", 0.75), last, question="one"),
+            trajectory(1.0, called("visit", "ok", 0.5), last, question="one"),
+            trajectory(0.0, called("visit", "failed", 0.0), last, question="two"),
+            trajectory(None, called("visit", "ok", 9.0), ending=Ending.BROKEN, question="two"),
+        ]
+    )
+    assert found.rows()[3:] == [
+        ("pass@1", "50.0%"),  # 1 of "one", 0 of "two"
+        ("pass@2", "100.0%"),  # of "one" alone, which has two samples
+        ("ending answered", "3"),
+        ("ending broken", "1"),
+        ("turns an episode", "2.0"),
+        ("well-formed turns", "50.0%"),
+        ("sampled tokens an episode", "1,000"),
+        ("calls of visit an episode", "0.7"),
+        ("calls of search an episode", "0.3"),
+        ("failed calls", "33.3%"),
+        ("visit ratio", "66.7%"),
+        ("visit ratio, correct", "50.0%"),
+        ("visit ratio, wrong", "100.0%"),
+        ("cost of calls", "US$ 1.25"),
+    ]
+    assert found.rows()[1:3] == [("questions, episodes", "2, 3"), ("broken, not counted", "1")]
+
+
+@pytest.mark.parametrize(("outcome", "right"), [(1.0, True), (0.5, True), (0.49, False)])
+def test_an_outcome_of_a_half_and_more_is_correct(outcome, right):
+    found = evaluate([trajectory(outcome, turn("visit"), turn())])
+    assert found.pass_at == {1: float(right)}
+    assert found.visit_ratio_correct == pytest.approx(1.0 if right else math.nan, nan_ok=True)
+    assert found.visit_ratio_wrong == pytest.approx(math.nan if right else 1.0, nan_ok=True)
+
+
 def test_without_tool_calls_there_is_no_visit_ratio():
     assert math.isnan(evaluate([trajectory(1.0, turn())]).visit_ratio)
 

@@ -1,10 +1,19 @@
 """Metrics of a step, by hand."""
 
+import dataclasses
+
 import pytest
 
 from drv_env import Ending, Task, TurnReward
 from replay.trajectory import Trajectory, TurnRecord
-from trainers.rl_metrics import Phases, rollout_metrics, sampled_tokens
+from replay.transcript import Transcript
+from trainers.rl_metrics import (
+    Phases,
+    rollout_metrics,
+    sampled_tokens,
+    staleness,
+    transcript_tokens,
+)
 
 
 def episode(outcome, gains, tools, ending=Ending.ANSWERED) -> Trajectory:
@@ -54,3 +63,31 @@ def test_phases_are_timed_one_after_the_other():
     assert list(phases.figures) == ["seconds_rollout", "tokens_per_s_rollout", "seconds_sync"]
     rate = phases.figures["tokens_per_s_rollout"] * phases.figures["seconds_rollout"]
     assert rate == pytest.approx(10)
+
+
+def sampled_by(game, *versions) -> Trajectory:
+    """An episode whose turns were sampled by the weights of these versions, three ids each."""
+    transcript = Transcript(game.template)
+    transcript.prompt(game.expert[0].opening)
+    for turn, version in enumerate(versions):
+        if turn:
+            transcript.observation("<tool_response>\nx\n</tool_response>")
+        transcript.completion([5, 6, 7], weight_version=version)
+    found = episode(1.0, [None] * len(versions), [None] * len(versions))
+    return dataclasses.replace(found, transcript=transcript)
+
+
+def test_staleness_is_that_of_the_oldest_turn(tiny_game):
+    rollouts = [sampled_by(tiny_game, 4, 5), sampled_by(tiny_game, 6), episode(1.0, [None], [None])]
+    assert staleness(rollouts, 6) == 2.0
+    assert staleness(rollouts[1:], 6) == 0.0
+    assert staleness([sampled_by(tiny_game, None)], 6) == 0.0, "nobody said which weights"
+    assert staleness([], 6) == 0.0
+
+
+def test_tokens_are_counted_over_all_episodes(tiny_game):
+    rollouts = [sampled_by(tiny_game, 1, 1), sampled_by(tiny_game, 1), episode(1.0, [None], ["x"])]
+    assert sampled_tokens(rollouts) == 5 * 4
+    first, second = (len(item.transcript) for item in rollouts[:2])
+    assert transcript_tokens(rollouts) == first + second
+    assert rollout_metrics(rollouts)["tokens"] == (first + second) / 2

@@ -14,6 +14,7 @@ from typing import Any
 from drv_env.errors import SettingError, ToolError
 from drv_env.http import HttpClient
 from drv_env.secrets import Secret, as_secret, mask
+from drv_env.service_address import service_address
 from drv_env.settings import above, at_least, checked_number, checked_whole
 
 _ABSURD = 2**31
@@ -60,7 +61,7 @@ class ChatClient:
         extra: further fields of every request's body.
 
     Raises:
-        SettingError: for an endpoint that is no http url, or a blank model.
+        SettingError: for an endpoint that is no http url or holds credentials, or a blank model.
     """
 
     def __init__(
@@ -76,9 +77,7 @@ class ChatClient:
         prices: tuple[float, float] = (0.0, 0.0),
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        base = base_url.strip().rstrip("/").removesuffix("/chat/completions")
-        if not base.lower().startswith(("http://", "https://")):
-            raise SettingError(f"base_url must be an http(s) url, got {mask(base_url)!r:.200}")
+        base = service_address(base_url).removesuffix("/chat/completions")
         if not model.strip():
             raise SettingError("model is blank; give the model's name at the endpoint")
         checked_number("timeout", timeout, above(0, "seconds"))

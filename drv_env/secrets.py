@@ -7,17 +7,19 @@ the environment, or from a file ``.env``, under the names of the DR-Venus releas
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote
 
 from dotenv import dotenv_values
+
+from drv_env.secret_forms import Form, forms_of
 
 MASKED = "***"
 """Stands in place of a key."""
@@ -27,6 +29,7 @@ SHORTEST_MASKED = 8
 
 _lock = threading.Lock()
 _known: tuple[str, ...] = ()
+_forms: tuple[Form, ...] = ()
 
 
 class Secret:
@@ -83,19 +86,31 @@ def as_secret(value: Secret | str | None) -> Secret | None:
 
 
 def _remember(value: str) -> None:
-    global _known
+    global _known, _forms
     if len(value) < SHORTEST_MASKED or value in _known:
         return
-    forms = {value, quote(value, safe=""), json.dumps(value)[1:-1]}
     with _lock:
-        _known = tuple(sorted({*_known, *forms}, key=len, reverse=True))
+        _known = tuple(sorted({*_known, value}, key=len, reverse=True))
+        _forms = tuple(form for known in _known for form in _forms_of(known))
+
+
+@cache
+def _forms_of(value: str) -> tuple[Form, ...]:
+    return tuple(forms_of(value))
 
 
 def mask(text: str) -> str:
-    """The text with every known key replaced by ``***``.  Time: length × number of keys."""
-    for value in _known:
-        if value in text:
-            text = text.replace(value, MASKED)
+    """The text with every known key replaced by ``***``, in whatever form it stands there.
+
+    The forms are those of :mod:`drv_env.secret_forms`.  Time: length × number of keys.
+
+    Example:
+        >>> key = Secret("a/key+in=texts")
+        >>> mask("?key=a%2Fkey%2Bin%3Dtexts, a/key&#43;in=texts")
+        '?key=***, ***'
+    """
+    for form in _forms:
+        text = form.replaced(text, MASKED)
     return text
 
 
@@ -172,11 +187,16 @@ class Keys:
             dotenv: a file of ``NAME=value`` lines, in the working folder by default; one
                 that does not exist is passed over.  None reads no file.
 
+        Raises:
+            SettingError: for an endpoint whose address holds credentials.
+
         Example:
             >>> keys = Keys.from_env({"JINA_API_KEYS": "first-long-key, second-long-key"}, None)
             >>> keys.jina
             (Secret('***'), Secret('***'))
         """
+        from drv_env.service_address import refuse_credentials  # which masks, and so needs this
+
         values: dict[str, str | None] = {}
         if dotenv is not None:
             values.update(dotenv_values(dotenv, interpolate=False))
@@ -185,8 +205,15 @@ class Keys:
         def plain(name: str) -> str | None:
             return (values.get(name) or "").strip() or None
 
-        base, key = plain("API_BASE"), as_secret(plain("API_KEY"))
-        judge_base, judge_key = plain("JUDGE_API_BASE"), as_secret(plain("JUDGE_API_KEY"))
+        def address(name: str, key: str) -> str | None:
+            found = plain(name)
+            if found is not None:
+                refuse_credentials(found, name, f"put the key into {key}")
+            return found
+
+        base, key = address("API_BASE", "API_KEY"), as_secret(plain("API_KEY"))
+        judge_base = address("JUDGE_API_BASE", "JUDGE_API_KEY")
+        judge_key = as_secret(plain("JUDGE_API_KEY"))
         jina = (plain("JINA_API_KEYS") or "").split(",")
         return cls(
             serper=as_secret(plain("SERPER_KEY_ID")),
@@ -202,14 +229,33 @@ class Keys:
 
 
 def proxy_secret(url: Secret | str | None) -> Secret | None:
-    """A proxy's address as a :class:`Secret`; its password alone is masked in texts too."""
+    """A proxy's address as a :class:`Secret`; its credentials alone are masked in texts too."""
     secret = as_secret(url)
     if secret is not None:
-        try:
-            password = urlsplit(secret.reveal()).password
-        except ValueError:
-            password = None
-        if password:
-            _remember(password)
-            _remember(unquote(password))
+        remember_credentials(secret.reveal())
     return secret
+
+
+def remember_credentials(url: str) -> str:
+    """Make what an address holds besides an address known to :func:`mask`; give it without.
+
+    That is what stands before an ``@``, its user and password, and all after a ``?`` or ``#``.
+
+    Example:
+        >>> remember_credentials("http://user:a-password@host:8000/v1?key=a-key-to-the-host")
+        'http://***@host:8000/v1?***'
+    """
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    credentials, at, place = rest.rpartition("@")
+    if at:
+        user, _, password = credentials.partition(":")
+        for text in (credentials, password, password or user):
+            _remember(text)
+            _remember(unquote(text))
+    end = min((place.index(mark) for mark in "?#" if mark in place), default=len(place))
+    for part in place[end + 1 :].replace("#", "&").replace("?", "&").split("&"):
+        value = part.partition("=")[2] or part
+        _remember(value)
+        _remember(unquote(value))
+    after = f"{place[end]}{MASKED}" if end < len(place) else ""
+    return scheme + separator + (f"{MASKED}@" if at else "") + place[:end] + after

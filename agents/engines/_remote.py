@@ -11,7 +11,8 @@ from drv_env.chat import is_too_long
 from drv_env.errors import EngineError, SettingError, ToolError
 from drv_env.http import HttpClient
 from drv_env.retry import RetryPolicy
-from drv_env.secrets import Secret, as_secret, mask
+from drv_env.secrets import Secret, as_secret
+from drv_env.service_address import service_address
 
 T = TypeVar("T")
 
@@ -64,15 +65,13 @@ class JsonServer:
         timeout: seconds for a whole request.
 
     Raises:
-        SettingError: for an address that is no http url.
+        SettingError: for an address that is no http url, or holds credentials.
     """
 
     def __init__(
         self, base_url: str, api_key: Secret | str | None, http: HttpClient, timeout: float
     ) -> None:
-        base = base_url.strip().rstrip("/")
-        if not base.lower().startswith(("http://", "https://")):
-            raise SettingError(f"base_url must be an http(s) url, got {mask(base_url)!r:.200}")
+        base = service_address(base_url)
         if not timeout > 0:
             raise SettingError(f"timeout must be above 0 seconds, got {timeout}")
         self.base_url = base

@@ -18,6 +18,7 @@ from drv_env.context import ContextCounter
 from drv_env.episode import Rules
 from drv_env.errors import SettingError
 from drv_env.prompts import read_system_prompt
+from drv_env.service_address import service_address
 from drv_env.tools.base import ToolSchema
 from replay.chat_templates import CHATML, QWEN3_THINKING
 from replay.counter import TemplateCounter
@@ -167,6 +168,8 @@ def _folder(model: ModelOptions, kind: EngineKind, called: Called) -> Path | Non
         return model.tokenizer or folder
     if model.base_url is None:
         raise SettingError(f"--engine {kind} needs --base-url, such as http://localhost:8000/v1")
+    where = "put the key into the variable that --api-key-env names, OPENAI_API_KEY by default"
+    service_address(model.base_url, "--base-url", where)
     if kind == "openai-ids" and model.tokenizer is None:
         raise SettingError(
             "--engine openai-ids sends token ids: name a folder with the model's tokenizer with "

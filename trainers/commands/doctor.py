@@ -157,9 +157,14 @@ def _devices() -> Iterator[Finding]:
 
 
 def _keys() -> Iterator[Finding]:
+    from drv_env.errors import SettingError
     from drv_env.secrets import Keys
 
-    keys = Keys.from_env()
+    try:
+        keys = Keys.from_env()
+    except SettingError as error:
+        yield Finding("keys", "broken", str(error), "set it without; see .env.example")
+        return
     wanted = {
         "SERPER_KEY_ID": (keys.serper, "live search"),
         "JINA_API_KEYS": (keys.jina, "reading pages through Jina"),
@@ -177,12 +182,15 @@ def _keys() -> Iterator[Finding]:
 
 
 async def _answers() -> list[Finding]:
-    from drv_env.errors import ToolError
+    from drv_env.errors import SettingError, ToolError
     from drv_env.http import HttpClient
     from drv_env.secrets import Keys
 
-    keys = Keys.from_env()
-    found = []
+    found: list[Finding] = []
+    try:
+        keys = Keys.from_env()
+    except SettingError:  # said already
+        return found
     http = HttpClient(proxy=keys.proxy)
     try:
         for name, base, key in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,13 @@ def api_key(name: str) -> Secret | None:
     """The key that a variable holds, in the environment or in .env; a local server needs none.
 
     Raises:
-        SettingError: when another variable than the usual one is named and not set.
+        SettingError: when another variable than the usual one is named and not set, and when
+            what is named is no name; it may be the key itself, and is not shown.
     """
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise SettingError(
+            "--api-key-env takes the name of a variable (letters, digits and _), not the key itself"
+        )
     from dotenv import dotenv_values
 
     values = {**dotenv_values(".env", interpolate=False), **os.environ}

@@ -16,6 +16,7 @@ from drv_env.errors import ToolError
 from drv_env.http import HttpClient
 from drv_env.http_errors import kind_of_status
 from drv_env.secrets import Secret, get_logger, mask
+from drv_env.service_address import service_address
 from drv_env.settings import above, at_least, checked_number, checked_whole
 from drv_env.tools.live.pages import ReadPage
 
@@ -57,7 +58,7 @@ class JinaReader:
         self._http = HttpClient(proxy=proxy) if http is None else http
         self._price = checked_number("price", price, at_least(0, "US dollars"))
         self._max_chars = checked_whole("max_chars", max_chars, at_least(1))
-        self._endpoint = endpoint
+        self._endpoint = service_address(endpoint, "endpoint", "pass the key as keys")
         self._timeout = checked_number("timeout", timeout, above(0, "seconds"))
 
     async def read(self, url: str) -> ReadPage:

@@ -16,6 +16,7 @@ from drv_env.errors import SettingError, ToolError
 from drv_env.http import HttpClient
 from drv_env.http_errors import kind_of_status
 from drv_env.secrets import Secret, as_secret, mask
+from drv_env.service_address import service_address
 from drv_env.settings import above, at_least, between, checked_number, checked_whole
 
 ENDPOINT = "https://google.serper.dev/search"
@@ -119,7 +120,7 @@ class Serper:
         self._results = results
         self._locale = locale
         self._price = checked_number("price", price, at_least(0, "US dollars"))
-        self._endpoint = endpoint
+        self._endpoint = service_address(endpoint, "endpoint", "pass the key as key")
         self._timeout = checked_number("timeout", timeout, above(0, "seconds"))
 
     async def search(self, query: str) -> Found:

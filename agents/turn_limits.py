@@ -27,6 +27,8 @@ def turn_limit(rules: Rules, jitter: int, words: Sequence[int] | None) -> int | 
     Example:
         >>> sorted({turn_limit(Rules(), 5, (0, 0, sample)) for sample in range(200)})
         [196, 197, 198, 199, 200, 201, 202, 203, 204]
+        >>> [turn_limit(Rules(), 5, (0, 0, sample)) for sample in range(4)]  # 10 · 0.888 − 5, …
+        [203, 198, 199, 200]
     """
     if not jitter:
         return None

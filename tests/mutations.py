@@ -46,10 +46,11 @@ CORE = {
     "tools/layers/cache tools/layers/cost tools/layers/limits",
     "replay": "align clean correctness documents layouts packing pieces probe recorded resample "
     "schema search_text template token_store trajectory transcript",
-    "agents": "ahead evaluate players robust rollout "
+    "agents": "ahead evaluate players robust rollout turn_limits "
     "engines/_sampling engines/_slots engines/_stopping",
     "trainers": "advantages credit information_gain kl learnt losses output_head packed_rows "
-    "packed_scores rl_metrics rows score_items sft_batches step_advantages update",
+    "optimiser optimiser_settings packed_scores rl_metrics rows score_items sft_batches "
+    "step_advantages update",
 }
 """Modules whose rules decide what an agent sees, what is paid and what is learnt."""
 

@@ -64,6 +64,20 @@ class OptimiserSettings:
         """The learning rate of a step (from 1) in a run of so many."""
         return self.learning_rate * schedule(step, steps, self.warmup(steps), self.schedule)
 
+    def told(self, steps: int) -> str:
+        """The rates of a run of so many steps, in words.
+
+        Example:
+            >>> OptimiserSettings(schedule="cosine", warmup_share=0.1).told(59)
+            'up to 1e-05, cosine after 5 steps of warm-up'
+            >>> OptimiserSettings(learning_rate=5e-4).told(40)
+            '0.0005, constant'
+        """
+        warmup = self.warmup(steps)
+        before = "up to " if warmup or self.schedule != "constant" else ""
+        after = f" after {warmup:,} steps of warm-up" if warmup else ""
+        return f"{before}{self.learning_rate:g}, {self.schedule}{after}"
+
 
 def schedule(step: int, steps: int, warmup: int, kind: Schedule = "linear") -> float:
     """The learning rate's factor at ``step`` (from 1): up linearly, then down to near 0.

@@ -43,6 +43,12 @@ def test_a_limit_is_cut_towards_the_middle_as_released():
     assert found[196] == pytest.approx(400, abs=100)
 
 
+def test_a_draw_is_the_same_on_every_machine():
+    # 10 · 0.888 − 5, 10 · 0.269 − 5, 10 · 0.384 − 5 and 10 · 0.430 − 5, cut towards 0
+    found = [turn_limit(Rules(max_turns=200), 5, (0, 0, sample)) for sample in range(4)]
+    assert found == [200 + 3, 200 - 2, 200 - 1, 200]
+
+
 def test_there_is_always_room_for_an_answer():
     few, counted = Rules(max_turns=1), Rules(max_turns=2, count_forced_turn=True)
     assert min(turn_limit(few, 5, (0, 0, sample)) for sample in range(50)) == 1

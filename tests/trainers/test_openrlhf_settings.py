@@ -28,6 +28,7 @@ from trainers.openrlhf.run import (
     write_run,
     write_tasks,
 )
+from trainers.openrlhf.sft_flags import sft_arguments_of
 from trainers.rl_config import RLConfig
 from trainers.sft import SFTConfig
 
@@ -122,6 +123,14 @@ def test_fine_tunings_optimiser_has_the_same_flags_without_a_prefix():
         "max_norm": 1.0,
     }
     assert optimiser_flags(SFTConfig(), 10)["lr_warmup_ratio"] == 1.0  # 20 steps of 10
+
+
+def test_a_mean_over_rows_is_not_on_the_cluster(tmp_path):
+    config = SFTConfig(aggregation="row_mean", precision="bfloat16")
+    tuning = FineTuning(config=config, rows=tmp_path)
+    run = OpenRLHFRun(model=tmp_path, out=tmp_path / "sft", fine_tuning=tuning)
+    with pytest.raises(SettingError, match=r"sft\.aggregation row_mean .* set it to token_mean"):
+        sft_arguments_of(run)
 
 
 def test_the_entropy_may_be_measured_by_a_flag_and_not_weighted(tmp_path):

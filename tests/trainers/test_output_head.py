@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from agents.engines.final_logits import FinalLogits
 from trainers import output_head
 from trainers.output_head import chunk_size, head_log_probs, head_nll
 
@@ -40,13 +41,14 @@ def test_log_probs_and_their_gradients_are_those_of_full_logits(bias, chunk):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("chunk", [1, 10, None])
-def test_entropies_have_the_gradient_of_full_logits_where_it_is_asked_for(bias, chunk):
+@pytest.mark.parametrize("final", [FinalLogits(), FinalLogits(0.5), FinalLogits(2.0, 1.5)])
+def test_entropies_have_the_gradient_of_full_logits_where_it_is_asked_for(bias, chunk, final):
     head, states, targets, upstream = made(bias)
     other = torch.linspace(-1, 2, len(targets))
-    full = head(states).log_softmax(-1)
+    full = final(head(states)).log_softmax(-1)
     picked, entropies = full.gather(-1, targets[:, None])[:, 0], -(full.exp() * full).sum(-1)
     wanted = gradients(head, states, (picked * upstream + entropies * other).sum())
-    found = head_log_probs(head, states, targets, chunk, entropies_too=True)
+    found = head_log_probs(head, states, targets, chunk, final, entropies_too=True)
     torch.testing.assert_close(found[1], entropies)
     made_so = gradients(head, states, (found[0] * upstream + found[1] * other).sum())
     for one, right in zip(made_so, wanted, strict=True):

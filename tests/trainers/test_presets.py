@@ -198,6 +198,7 @@ def test_the_papers_configuration_comes_to_its_plan(like_qwen3, tmp_path, monkey
     assert "4,022,468,096 parameters" in rows["model"]  # the published model's, embeddings tied
     assert rows["rollouts a step"] == "16 × 8 = 128"
     assert rows["updates"] == "1 a step, 59 in all"
+    assert rows["learning rate"] == "1e-06, constant"
     assert rows["tokens a step, at most"] == f"{128 * 261_000:,}"
     assert rows["evaluation"].startswith("every 10 steps on 64 questions")
     memory = {part.name: part.bytes for part in plan.memory}

@@ -80,7 +80,7 @@ def test_both_ways_roll_out_the_same_episodes_for_a_seed(tiny_game):
     [
         ({"rollouts": "threads"}, "vector or async"),
         ({"max_staleness": 1}, "needs rollouts='async'"),
-        ({"max_staleness": -1}, "0 or more"),
+        ({"max_staleness": -1}, "at least 0"),
         ({"rollout": RolloutSettings(stragglers="ask")}, "stragglers needs"),
     ],
 )

@@ -88,6 +88,7 @@ def plan_rows(run: RLRun, playing: Playing) -> list[tuple[str, str]]:
         ("rollouts a step", f"{rl.tasks_per_step:,} × {rl.group_size:,} = {rollouts:,}"),
         ("steps", f"{rl.steps:,}"),
         ("updates", f"{updates:,} a step, {updates * rl.steps:,} in all"),
+        ("learning rate", rl.told(rl.steps)),
         ("passes over the questions", f"{rl.steps * rl.tasks_per_step / count:.3g}"),
         (
             "context of an episode",

@@ -196,6 +196,7 @@ class SFTJob:
             ("longest row", f"{int(self.store.lengths.max()):,} tokens"),
             ("a step", batch),
             ("epochs, steps", f"{sft.epochs:,}, {steps:,}" + (f", {done:,} done" if done else "")),
+            ("learning rate", sft.told(steps)),
             ("folder", str(self.config.out)),
         ]
         device = chosen_device(self.config.model)

@@ -7,13 +7,21 @@ BIN := $(VENV)/bin
 INSTALLER := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALL := $(INSTALLER) --constraint constraints.txt
 
-.PHONY: demo test check test-oldest test-adapters test-cluster extras bench bench-quick clean
+.PHONY: demo test units test-anywhere check test-oldest test-adapters test-cluster extras bench bench-quick clean
 
 demo: $(VENV)/.train
 	$(BIN)/drv demo $(ARGS)
 
-test: $(VENV)/.dev check
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+# Side by side, as many processes of pytest as there are processors; ARGS="-n 0" for one process.
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory --jobs 2 check units
+
+units: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile $(ARGS)
+
+# On other processors, threads, users, folders and terminals; tests/anywhere.py says which.
+test-anywhere: $(VENV)/.dev
+	$(BIN)/python -m tests.anywhere $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -21,11 +21,12 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 WITHOUT_FLOATS = ("adapters", "cluster", "env", "golden", "rewards", "tools", "worlds")
 """Folders of tests that import no torch; ``test_anywhere.py`` holds them to it."""
-NOBODY = 65534
+NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 
 
 @dataclass(frozen=True)
@@ -93,40 +94,66 @@ def copy_tree(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-def may_be_nobody() -> str | None:
-    """None, or why tests can't run as another user here."""
+def runs(python: str, *arguments: str) -> bool:
+    """Whether nobody can run this Python."""
+    try:
+        done = subprocess.run(
+            [python, *arguments, "-c", "import pytest, torch"],
+            cwd="/",
+            capture_output=True,
+            **NOBODY,  # type: ignore[call-overload]
+        )
+    except PermissionError:
+        return False
+    return done.returncode == 0
+
+
+def python_of_nobody(folder: Path) -> str | None:
+    """A Python with the suite's packages that nobody may run; None where there is none.
+
+    Where it stands in a home that others may not enter, a venv on the system's Python of the
+    same version borrows its packages.
+    """
     if os.geteuid() != 0:
-        return "this process may not change its user"
-    done = subprocess.run(
-        [sys.executable, "-c", "import torch"],
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        cwd="/",
-        capture_output=True,
-        text=True,
+        return None
+    if runs(sys.executable):
+        return sys.executable
+    system = Path("/usr/bin/python{}.{}".format(*sys.version_info))
+    if not system.exists():
+        return None
+    venv = folder / "venv"
+    subprocess.run([system, "-m", "venv", "--without-pip", venv], check=True)
+    (packages,) = venv.glob("lib/*/site-packages")
+    borrowed = "\n".join(path for path in sys.path if path.endswith("site-packages"))
+    (packages / "borrowed.pth").write_text(borrowed, encoding="utf-8")
+    drv = venv / "bin" / "drv"
+    drv.write_text(
+        f"#!/bin/sh\nexec '{venv}/bin/python' -m trainers.cli \"$@\"\n", encoding="utf-8"
     )
-    return None if done.returncode == 0 else f"nobody can't run {sys.executable}"
+    drv.chmod(0o755)
+    python = str(venv / "bin" / "python")
+    return python if runs(python) else None
 
 
-def visit(place: Place, workers: str, more: list[str], why_not: str | None) -> int:
+def visit(place: Place, workers: str, more: list[str]) -> int:
     """Run the suite there; pytest's exit status."""
-    as_nobody = place.other_user and why_not is None
-    print(f"{place}", "" if as_nobody or not place.other_user else f"but not as nobody: {why_not}")
     with tempfile.TemporaryDirectory(prefix="drv anywhere ") as made:
         top, tree, home = Path(made), Path(made, "drv env"), Path(made, "home")
+        top.chmod(0o755)
         copy_tree(tree)
         home.mkdir()
         (top / "tmp").mkdir()
-        who: dict[str, object] = {}
-        if as_nobody:
+        python = python_of_nobody(top) if place.other_user else None
+        if python is not None:
             for path in (top, *top.rglob("*")):
-                os.chown(path, NOBODY, NOBODY)
-            who = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+                os.chown(path, NOBODY["user"], NOBODY["group"], follow_symlinks=False)
+        elif place.other_user:
+            say("as the same user: nobody else can be, or may run this Python")
         left_out = () if place.everything else WITHOUT_FLOATS
         asked = [
-            *(sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider"),
-            *("-n", workers, "--dist", "loadfile", "--basetemp", str(top / "tmp" / "t")),
+            *(python or sys.executable, "-m", "pytest", "-q", "-m", "not slow"),
+            *("-p", "no:cacheprovider", "--basetemp", str(top / "tmp" / "t")),
+            *("-n", workers, "--dist", "loadfile"),
             *(f"--ignore=tests/{name}" for name in left_out),
             *(more or ([] if place.everything else ["tests"])),
         ]
@@ -135,8 +162,12 @@ def visit(place: Place, workers: str, more: list[str], why_not: str | None) -> i
             cwd=tree,
             env=place.variables(home) | {"PYTHONPATH": str(tree), "TMPDIR": str(top / "tmp")},
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-            **who,  # type: ignore[call-overload]
+            **({} if python is None else NOBODY),  # type: ignore[call-overload]
         ).returncode
+
+
+def say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def main() -> int:
@@ -144,16 +175,14 @@ def main() -> int:
     parser.add_argument("--places", type=int, nargs="*", help="which, from 1; all by default")
     parser.add_argument("--workers", default="auto", help="processes at once")
     asked, more = parser.parse_known_args()
-    chosen = asked.places or range(1, len(PLACES) + 1)
-    why_not = may_be_nobody()
     bad = []
-    for number in chosen:
-        start = time.monotonic()
-        print(f"place {number} of {len(PLACES)}:", end=" ", flush=True)
-        if visit(PLACES[number - 1], asked.workers, more, why_not):
+    for number in asked.places or range(1, len(PLACES) + 1):
+        place, start = PLACES[number - 1], time.monotonic()
+        say(f"place {number} of {len(PLACES)}: {place}")
+        if visit(place, asked.workers, more):
             bad.append(number)
-        print(f"place {number} took {time.monotonic() - start:.0f} s", flush=True)
-    print(f"failed in places {bad}" if bad else "the same everywhere")
+        say(f"place {number} took {time.monotonic() - start:.0f} s")
+    say(f"failed in places {bad}" if bad else "the same everywhere")
     return bool(bad)
 
 

@@ -24,7 +24,9 @@ class Interrupt:
 def finishing_first(what: str) -> Iterator[Interrupt]:
     """Inside, Ctrl-C is noted and nothing is interrupted; a second Ctrl-C is as always.
 
-    Off the main thread signals can't be taken, and nothing is changed.
+    Off the main thread signals can't be taken, and nothing is changed.  Nor is it where
+    SIGINT is ignored: whoever started the process (``nohup``, a script with ``&``) has
+    decided that Ctrl-C is meant for others.
 
     Args:
         what: what is finished first, for the message.
@@ -34,6 +36,9 @@ def finishing_first(what: str) -> Iterator[Interrupt]:
         yield interrupt
         return
     before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        yield interrupt
+        return
 
     def ask(number: int, frame: FrameType | None) -> None:
         interrupt.asked = True

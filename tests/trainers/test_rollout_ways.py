@@ -1,13 +1,10 @@
 """Training from rollouts at their own pace, and ahead of the updates."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
 
 from agents.engines.base import Sampling
-from agents.engines.transformers import TransformersEngine
 from agents.rollout import RolloutSettings
 from drv_env import SettingError, background
 from trainers.rl import RLConfig, train_rl
@@ -18,8 +15,8 @@ def sampling(game) -> Sampling:
 
 
 def train(game, **settings):
-    model = game.model()
-    engine = TransformersEngine(copy.deepcopy(model), slots=16, max_context=512)
+    model = game.telling_model()
+    engine = game.engine(model)
     config = RLConfig(
         tasks_per_step=2, group_size=4, sampling=sampling(game), learning_rate=1e-3, **settings
     )
@@ -70,9 +67,8 @@ def test_both_ways_roll_out_the_same_episodes_for_a_seed(tiny_game):
     settings = {"steps": 1, "rollout": RolloutSettings(seed=7)}
     ways = [train(tiny_game, rollouts=way, **settings) for way in ("vector", "async")]
     texts = [[[turn.text for turn in item.turns] for item in step.trajectories] for (step,) in ways]
-    # the batches differ, and with them the last bits of the log-probs
-    same = sum(one == other for one, other in zip(*texts, strict=True))
-    assert same >= 7
+    assert texts[0] == texts[1]  # decided by each request's seed
+    assert len({str(episode) for episode in texts[0]}) >= 4
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """A killed run of reinforcement, taken up again, ends as one that was not killed."""
 
-import copy
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,48 +10,71 @@ import pytest
 import torch
 
 from agents.engines.base import Sampling
-from agents.engines.transformers import TransformersEngine
 from agents.rollout import RolloutSettings
 from drv_env import SettingError, background
 from tests.patience import HANGS
 from trainers.credit import Credit
 from trainers.rl import RLConfig, train_rl
 
-KILLED = """
-import os, signal, sys
+KILLED_AND_RESUMED = """
+import json, os, signal, sys
 
+import torch
+
+torch.set_num_threads(1)
+from tests import logit_noise
 from tests.trainers.conftest import make_tiny_game
 from tests.trainers.test_rl_resume import play
 
-where, state = sys.argv[1:]
+logit_noise.install_if_asked()
+folder = sys.argv[1]
+game = make_tiny_game()
+
+
+def child(work):
+    number = os.fork()
+    if not number:
+        work()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
 
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-game = make_tiny_game()
-if where == "rollout":  # of the second step: the first takes at most six turns
-    steps, step = [0], game.envs.unwrapped.step
+def killed(where, state):
+    if where == "rollout":  # of the second step: the first takes five turns at most
+        steps, step = [0], game.envs.unwrapped.step
 
-    def counted(actions):
-        steps[0] += 1
-        return die() if steps[0] == 9 else step(actions)
+        def counted(actions):
+            steps[0] += 1
+            return die() if steps[0] == 7 else step(actions)
 
-    game.envs.unwrapped.step = counted
-renames = [0]
+        game.envs.unwrapped.step = counted
+    renames = [0]
+
+    def watch(event, arguments):
+        if where == "writing" and event == "os.rename" and state in str(arguments[0]):
+            renames[0] += 1
+            if renames[0] == 2:
+                die()
+
+    sys.addaudithook(watch)
+    play(game, state, on_step=lambda step: die() if (where, step.step) == ("updated", 2) else None)
 
 
-def watch(event, arguments):
-    if where == "writing" and event == "os.rename" and state in str(arguments[0]):
-        renames[0] += 1
-        if renames[0] == 2:
-            die()
+def kept(state, name):
+    torch.save(play(game, state), f"{folder}/{name}")
 
 
-sys.addaudithook(watch)
-play(game, state, on_step=lambda step: die() if (where, step.step) == ("updated", 2) else None)
+assert child(lambda: kept(None, "whole")) == 0
+for where in ("rollout", "updated", "writing"):
+    state = f"{folder}/state-{where}"
+    assert child(lambda: killed(where, state)) == -signal.SIGKILL, where
+    assert child(lambda: kept(state, where)) == 0, where
 """
+"""Everything in forked children of one process, which run the very same code."""
 
 
 def config(game) -> RLConfig:
@@ -73,9 +94,8 @@ def config(game) -> RLConfig:
 def play(game, state, on_step=lambda step: None, **changes):
     """Parameters after training, and the steps that were taken."""
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    model = game.model()
-    engine = TransformersEngine(copy.deepcopy(model), slots=16, max_context=512)
+    model = game.telling_model()
+    engine = game.engine(model)
     try:
         done = train_rl(
             model,
@@ -100,26 +120,30 @@ def whole(tiny_game):
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(
-    ("where", "rest"), [("rollout", {2, 3}), ("updated", {2, 3}), ("writing", {2, 3})]
-)
-def test_a_killed_run_goes_on_to_the_very_same_parameters(tiny_game, whole, tmp_path, where, rest):
-    root = Path(__file__).parents[2]
-    state = tmp_path / "state"
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Parameters and steps of a run that nobody killed, and of those that went on."""
+    root, folder = Path(__file__).parents[2], tmp_path_factory.mktemp("runs")
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, where, str(state)],
+        [sys.executable, "-c", KILLED_AND_RESUMED, str(folder)],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=HANGS,
     )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    found, steps = play(tiny_game, state)
-    assert set(steps) <= {1, 2, 3}
-    assert steps[-1] == 3
-    if where != "rollout":
-        assert set(steps) == rest
+    assert done.returncode == 0, done.stderr
+    return {name: torch.load(folder / name) for name in ("whole", "rollout", "updated", "writing")}
+
+
+@pytest.mark.parametrize("where", ["rollout", "updated", "writing"])
+def test_a_killed_run_goes_on_to_the_very_same_parameters(tiny_game, runs, where):
+    whole, steps = runs["whole"]
+    assert steps == [1, 2, 3]
+    start = torch.cat([each.detach().flatten() for each in tiny_game.telling_model().parameters()])
+    assert not torch.equal(whole, start)
+    found, steps = runs[where]
+    assert steps == [2, 3]
     assert torch.equal(found, whole)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 
-import hypothesis
 import pytest
 
 from tests import logit_noise
@@ -47,10 +46,16 @@ def pytest_configure(config: pytest.Config) -> None:
     # kernels of the one ask for layouts of the other
     if os.environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-    # what is computed in these tests is too small to be shared out among threads
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     logit_noise.install_if_asked()
-    # the same examples in every run, however slow; --hypothesis-profile=explore tries others
+    _decide_examples(config)
+
+
+def _decide_examples(config: pytest.Config) -> None:
+    """The same examples in every run, however slow; --hypothesis-profile=explore tries others."""
+    try:
+        import hypothesis
+    except ImportError:  # environments of their own need none of these tests
+        return
     hypothesis.settings.register_profile("decided", deadline=None, derandomize=True, database=None)
     hypothesis.settings.register_profile("explore", deadline=None)
     chosen = config.getoption("hypothesis_profile", None)

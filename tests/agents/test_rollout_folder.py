@@ -168,7 +168,7 @@ def test_parts_are_closed_in_time_while_the_last_episode_goes_on(template, tmp_p
         rollouts = stream(game, Last(answers, template), template, TASKS, Sampling(64))
         return [item.id.task async for item in folder.keep(rollouts)]
 
-    assert asyncio.run(asyncio.wait_for(run(), 20))[-1] == 4
+    assert asyncio.run(asyncio.wait_for(run(), HANGS))[-1] == 4
 
 
 def test_one_process_fills_a_folder_at_a_time(template, tmp_path):

@@ -17,6 +17,7 @@ from drv_env.protocol import (
 from drv_env.testing import FakeTools
 from drv_env.tools.offline import OfflineTools
 from drv_env.worlds import Page
+from tests.patience import NOT_QUADRATIC
 
 VISIT = render_turn("t", Visit(("u",), "anything"))
 SEARCH = render_turn("t", Search(("red price answer Useful",)))
@@ -27,9 +28,9 @@ def test_a_hostile_page_is_shown_unaltered_and_ends_nothing(cases):
     for case in cases("hostile_pages.jsonl"):
         env = DeepResearchEnv([("Q", "A")], FakeTools({"visit": case["text"]}))
         env.reset(seed=0)
-        started = time.perf_counter()
+        started = time.process_time()
         observation, reward, terminated, truncated, info = env.step(VISIT)
-        assert time.perf_counter() - started < 1.0
+        assert time.process_time() - started < NOT_QUADRATIC
         assert observation_body(observation) == case["text"], case["what"]
         assert (reward, terminated, truncated) == (0.0, False, False)
         assert info["ending"] is None
@@ -41,13 +42,13 @@ def test_a_hostile_page_can_be_found_and_opened_offline(cases):
     for page in pages:
         env = DeepResearchEnv([("Q", "A")], OfflineTools.from_pages({"own": [page]}))
         env.reset(seed=0)
-        started = time.perf_counter()
+        started = time.process_time()
         for turn in (SEARCH, VISIT):
             observation, _, terminated, truncated, info = env.step(turn)
             assert info["tool_status"] in ("ok", "empty"), page.title
             assert (terminated, truncated) == (False, False)
             assert observation_body(observation)
-        assert time.perf_counter() - started < 4.0
+        assert time.process_time() - started < NOT_QUADRATIC
         assert env.step(ANSWER)[1] == 1.0
 
 

@@ -33,7 +33,8 @@ check: $(VENV)/.dev
 # every package that strangers' bytes go through.
 test-oldest: $(VENV)/.dev
 	$(BIN)/python tests/oldest_versions.py > $(VENV)/oldest.txt
-	$(INSTALLER) --no-deps --upgrade --target $(VENV)/oldest --requirement $(VENV)/oldest.txt
+	rm -rf $(VENV)/oldest
+	$(INSTALLER) --no-deps --target $(VENV)/oldest --requirement $(VENV)/oldest.txt
 	PYTHONPATH=$(CURDIR)/$(VENV)/oldest $(BIN)/python tests/oldest_versions.py --check
 	PYTHONPATH=$(CURDIR)/$(VENV)/oldest $(BIN)/python -m pytest -m "not slow" \
 		tests/env tests/tools tests/replay/test_template.py drv_env $(ARGS)

@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from drv_env.errors import ToolError
@@ -63,8 +64,9 @@ def end_with_parent(pipe: int) -> None:
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)  # which ends a process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO, signal.SIGXCPU})
-    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    with suppress(OSError):  # some sandboxes' kernels can't; the end of the requests serves too
+        fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
     os.set_blocking(pipe, False)
     try:
         if not os.read(pipe, 1):
@@ -79,13 +81,8 @@ def _work(
     memory = int(header["memory"])
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = used.ru_utime + used.ru_stime + float(header["seconds"])
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu) + 1, hard))
-    most = resource.getrlimit(resource.RLIMIT_AS)[1]
-    room = _virtual() + memory
-    resource.setrlimit(
-        resource.RLIMIT_AS, (room if most == resource.RLIM_INFINITY else min(room, most), most)
-    )
+    _limit(resource.RLIMIT_CPU, int(cpu) + 1)
+    _limit(resource.RLIMIT_AS, _virtual() + memory)
     try:
         return tasks[header["task"]](header, body)
     except ToolError as error:
@@ -96,7 +93,15 @@ def _work(
     except Exception as error:  # noqa: BLE001 - whatever strange bytes lead to
         return {"error": f"it can't be read ({type(error).__name__})", "kind": "not_text"}, b""
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        _limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
+
+
+def _limit(kind: int, value: int) -> None:
+    """Set a limit, no higher than the machine's own."""
+    highest = resource.getrlimit(kind)[1]
+    if value == resource.RLIM_INFINITY or (highest != resource.RLIM_INFINITY and value > highest):
+        value = highest
+    resource.setrlimit(kind, (value, highest))
 
 
 def _exactly(pipe: int, size: int) -> bytes | None:

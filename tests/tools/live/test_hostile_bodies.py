@@ -5,20 +5,23 @@ The bodies are in ``hostile_bodies.py``; ``-m slow`` sends all of them.
 
 import asyncio
 import os
+import random
 import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
 
 import pytest
 from aiohttp import web
 
 from drv_env.errors import ToolError
+from drv_env.http_reply import HttpReply
 from drv_env.play import run_call
 from drv_env.protocol import Visit
 from drv_env.tasks import Task
 from drv_env.tools.base import Call, Status
 from drv_env.tools.live import FetchReader, LiveTools
-from drv_env.tools.live.page_worker import WORKERS
+from drv_env.tools.live.page_worker import WORKERS, PageWorkers
 
 GOOD = (
     "<html><body><article><p>"
@@ -223,3 +226,69 @@ def test_a_page_that_is_refused_is_told_of_with_its_reason(hostile):
     assert result.status is Status.REFUSED
     assert "finding its text takes over 1 seconds" in result.text
     assert result.data[0]["kind"] == "too_costly"
+
+
+PIECES = (
+    *("<p>", "</p>", "<div>", "</div>", "<table>", "<tr>", "<td>", "</table>", "<li>", "<br/>"),
+    *("<!--", "-->", "<![CDATA[", "]]>", "<script>", "</script>", "<style>", "<title>"),
+    *("</title>", "<a href='http://a.org'>", '<img alt="x', "<svg><math>", "<html", "<?xml "),
+    *("<!DOCTYPE ", "&#0;", "&amp", "&nbsp;", "\ufffe", "\ud800", "\u202e", "🙂", "é", "北"),
+    *("word ", "A sentence. ", "<meta charset=utf-16>", "<base href=//x>", "<iframe>"),
+    *("<p class='x' ", "=", '"', "'", "<", ">"),
+)
+PAGES = 400
+
+
+def made_up_page(rng):
+    """Bytes of a page out of pieces, sometimes with bytes of no meaning in it."""
+    text = "".join(rng.choice(PIECES) for _ in range(rng.randint(1, 300)))
+    codec = rng.choice(("utf-8", "utf-8", "cp1252", "gb18030", "utf-16"))
+    body = bytearray(text.encode(codec, "surrogatepass" if codec[:3] == "utf" else "replace"))
+    for _ in range(rng.choice((0, 0, 1, 20))):
+        body[rng.randrange(len(body))] = rng.randrange(256)
+    return bytes(body)
+
+
+def damaged_pdf(rng, whole):
+    """A PDF with some bytes changed, taken out or doubled."""
+    body = bytearray(whole)
+    for _ in range(rng.randint(1, 30)):
+        at = rng.randrange(len(body))
+        what = rng.randrange(3)
+        if what == 0:
+            body[at] = rng.randrange(256)
+        elif what == 1:
+            del body[at : at + rng.randint(1, 20)]
+        else:
+            body[at:at] = body[at : at + rng.randint(1, 50)]
+    return bytes(body)
+
+
+def test_made_up_pages_are_read_or_refused_and_the_worker_lives_on(hostile):
+    rng = random.Random(17)
+    whole = hostile["forms that draw themselves"][2].replace(b"/X Do", b"(a)Tj")
+    kinds = ("text/html", "text/plain", "application/xhtml+xml", "application/json", "")
+
+    async def main():
+        workers = PageWorkers(30.0, 600_000_000)
+        read = 0
+        for number in range(PAGES):
+            pdf = number % 4 == 3
+            body = damaged_pdf(rng, whole) if pdf else made_up_page(rng)
+            kind = "application/pdf" if pdf else rng.choice(kinds)
+            reply = HttpReply(200, {"content-type": kind}, body, "https://a.org/")
+            try:
+                page = await workers.read(reply, 100_000, 10)
+            except ToolError as error:
+                kinds_of_failure[error.kind] += 1
+            else:
+                assert len(page.text) <= 100_000
+                read += 1
+        workers.close()
+        return read
+
+    kinds_of_failure = Counter()
+    read = asyncio.run(main())
+    assert set(kinds_of_failure) <= {"not_text"}
+    assert read + kinds_of_failure.total() == PAGES
+    assert read > PAGES // 3

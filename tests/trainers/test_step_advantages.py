@@ -46,6 +46,11 @@ def test_broken_episodes_are_in_no_statistic_and_positions_are_those_of_the_step
     assert found.metrics == {"silent_groups": 0.0, "dropped_rollouts": 0.0}
 
 
+def test_a_step_that_is_not_numbered_is_the_first():
+    config = RLConfig(credit=Credit(ig_weight=0.0, ig_weight_final=1.0), steps=4)
+    assert step_advantages(played(1.0, 0.0), [0, 0], config).metrics["ig_weight"] == 0.25
+
+
 def test_where_all_broke_the_step_and_the_last_error_are_named():
     with pytest.raises(DrvError, match=r"all 2 episodes of step 7 broke; the last: tools are down"):
         step_advantages([BROKEN, BROKEN], [0, 0], OUTCOMES, 7)

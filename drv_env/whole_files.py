@@ -33,6 +33,15 @@ _FULL = {
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 """Said by file systems without hard links, where only one process may write to a folder."""
 
+_SQLITE_UNWRITTEN = (
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+)
+"""What SQLite reports where it does not know why a write failed."""
+
 _TOLD_NUMBER = re.compile(r"(?:os error |[Ee]rrno )(\d+)")
 """How libraries that are not Python's tell the system's error, in words alone."""
 _TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
@@ -319,8 +328,8 @@ def disk_fault(error: BaseException | None) -> str | None:
             code = getattr(error, "sqlite_errorcode", None) or 0
             if code & 0xFF == sqlite3.SQLITE_FULL:
                 number = errno.ENOSPC
-            elif code == sqlite3.SQLITE_IOERR_WRITE:
-                return "the disk would not take it"
+            elif code in _SQLITE_UNWRITTEN:
+                return "the disk, or a limit on the size of files, would not take it"
         elif number not in _FULL:
             found = _TOLD_NUMBER.search(str(error))
             number = int(found[1]) if found else number

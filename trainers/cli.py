@@ -5,8 +5,10 @@ Nothing heavy is imported before a subcommand runs, so that help comes at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Annotated
@@ -112,28 +114,22 @@ def guarded(work: Callable[[], None]) -> int:
 
 
 def _refused_by_the_system(error: Exception) -> str | None:
-    """A line for a full disk, or a standard output that takes no more; None for anything else."""
-    import os
+    """A line for a full disk, or a standard output that takes no more; None for anything else.
 
+    Files that we write are named where it happens; what comes here was printed.
+    """
     from drv_env.whole_files import disk_fault
 
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError) as unwritten:
-        # what waits to be written there can't be, and Python would try it once more at its end
-        if isinstance(unwritten, OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return ""  # the reader has seen enough
-        reason = disk_fault(error) or getattr(unwritten, "strerror", None) or str(unwritten)
-        return f"drv: the standard output can't be written: {reason}\n"
-    if isinstance(error, BrokenPipeError):
-        return ""
     reason = disk_fault(error)
-    if reason is None:
+    if isinstance(error, BrokenPipeError):
+        said = ""  # the reader has seen enough
+    elif reason is not None:
+        said = f"drv: the standard output, or a file without a name, can't be written: {reason}\n"
+    else:
         return None
-    name = getattr(error, "filename", None) or "a file"
-    return f"drv: {name} can't be written: {reason}; make room there, and run it again\n"
+    with suppress(OSError, ValueError):  # Python would try it once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return said
 
 
 if __name__ == "__main__":

@@ -199,7 +199,14 @@ class Keys:
 
         values: dict[str, str | None] = {}
         if dotenv is not None:
-            values.update(dotenv_values(dotenv, interpolate=False))
+            try:
+                values.update(dotenv_values(dotenv, interpolate=False))
+            except (OSError, ValueError) as error:
+                # Without its text, in which keys may stand.
+                reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+                from drv_env.errors import SettingError  # whose module needs this one
+
+                raise SettingError(f"{dotenv} can't be read: {reason}") from None
         values.update(os.environ if environ is None else environ)
 
         def plain(name: str) -> str | None:

@@ -13,6 +13,8 @@ import csv
 import gzip
 import io
 import json
+import re
+import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from drv_env.errors import SettingError, TaskDataError, boundary
+from drv_env.settings import shown
 from drv_env.task_rows import MAX_CHARACTERS, Columns, has
 
 TEXT_KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv"}
@@ -73,20 +76,32 @@ def rows_of(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[in
     Raises:
         TaskDataError: with the file's name, when it can't be read or lacks a column.
     """
-    kind = kind_of(file)
-    with boundary(TaskDataError, str(file)):
-        try:
-            if kind == "parquet":
-                yield from _parquet_rows(file, columns)
-            elif kind == "json":
-                yield from _json_rows(file, columns, text)
-            elif kind == "csv":
-                yield from _csv_rows(file, columns, text)
-            else:
-                with _open(file, text, "\n") as lines:
-                    yield from _json_lines(lines)
-        except TaskDataError as error:
+    last: tuple[int, str] | None = None
+    try:
+        with boundary(TaskDataError, "it can't be read"):
+            if file.exists() and not file.is_file():
+                raise TaskDataError("it is no regular file")
+            for number, unit, row in _rows(file, columns, text):
+                last = number, unit
+                yield number, unit, row
+    except TaskDataError as error:
+        if last is None:
             raise TaskDataError(f"{file}: {error}") from error.__cause__
+        # What came before the damage is used.
+        yield last[0] + 1, last[1], f"the file is damaged from here on: {error}"
+
+
+def _rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
+    kind = kind_of(file)
+    if kind == "parquet":
+        yield from _parquet_rows(file, columns)
+    elif kind == "json":
+        yield from _json_rows(file, columns, text)
+    elif kind == "csv":
+        yield from _csv_rows(file, columns, text)
+    else:
+        with _open(file, text, "\n") as lines:
+            yield from _json_lines(lines)
 
 
 def _suffix(file: Path) -> tuple[str, bool]:
@@ -127,16 +142,19 @@ def _json_lines(lines: Iterable[str]) -> Iterator[tuple[int, str, Row]]:
 
 def _json_rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
     with _open(file, text, "\n") as stream:
-        content = stream.read()
+        content, damage = _up_to_damage(stream)
     if not content.strip():
+        if damage is not None:
+            raise damage
         return
     try:
         value = json.loads(content)
-    except json.JSONDecodeError as error:
-        if error.msg != "Extra data":
-            raise
-        # Many data sets keep JSON lines in files named .json.
-        yield from _json_lines(content.split("\n"))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+            # Many data sets keep JSON lines in files named .json.
+            yield from _json_lines(content.split("\n"))
+        else:
+            yield from _whole_items(content, damage or error)
         return
     if isinstance(value, dict):
         lists = [item for item in value.values() if isinstance(item, list)]
@@ -150,8 +168,45 @@ def _json_rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple
         yield index, "row", _object(row)
 
 
+def _up_to_damage(stream: TextIO) -> tuple[str, Exception | None]:
+    """A file's text, and what went wrong at its end if anything did."""
+    parts: list[str] = []
+    try:
+        while part := stream.readline():
+            parts.append(part)
+    except (OSError, EOFError, zlib.error) as error:
+        return "".join(parts), error
+    return "".join(parts), None
+
+
+_BLANKS = re.compile(r"\s*")
+
+
+def _past_blanks(text: str, place: int) -> int:
+    found = _BLANKS.match(text, place)
+    return place if found is None else found.end()
+
+
+def _whole_items(content: str, damage: Exception) -> Iterator[tuple[int, str, Row]]:
+    """The items of a JSON list up to its damage, which is raised after them."""
+    decoder = json.JSONDecoder()
+    place = _past_blanks(content, 0)
+    index = 0
+    while content[place : place + 1] == ("," if index else "["):
+        place += 1
+        place = _past_blanks(content, place)
+        try:
+            row, place = decoder.raw_decode(content, place)
+        except (ValueError, RecursionError):
+            break
+        yield index, "row", _object(row)
+        index += 1
+        place = _past_blanks(content, place)
+    raise damage
+
+
 def _object(row: Any) -> Row:
-    return row if isinstance(row, dict) else f"not an object: {row!r:.60}"
+    return row if isinstance(row, dict) else f"not an object: {shown(row)}"
 
 
 def _csv_rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:

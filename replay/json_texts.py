@@ -7,14 +7,19 @@ longest row, and that by :data:`MAX_ROW_BYTES`.
 
 from __future__ import annotations
 
+import io
 import re
+import zlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, cast
 
 from drv_env.errors import TaskDataError
 
 MAX_ROW_BYTES = 2**26
 """The longest row that is read, 64 MiB."""
+
+UNPACKING = (OSError, EOFError, zlib.error)
+"""What reading a gzipped file may raise in its middle."""
 
 _BLOCK = 2**20
 _TOKEN = re.compile(rb'"(?>[^"\\]*(?:\\.[^"\\]*)*)"|[][{}"]', re.DOTALL)
@@ -50,7 +55,8 @@ def json_objects(stream: IO[bytes]) -> Iterator[Numbered]:
         TaskDataError: when the file is UTF-16, its brackets don't match, or a row is too
             long; what comes after can't be told apart.
     """
-    buffer = _without_mark(stream.read(_BLOCK)).lstrip()
+    blocks = _Blocks(stream)
+    buffer = _without_mark(blocks.read(_BLOCK)).lstrip()
     in_list = buffer.startswith(b"[")
     base = depth = int(in_list)
     place = base
@@ -86,12 +92,34 @@ def json_objects(stream: IO[bytes]) -> Iterator[Numbered]:
             raise TaskDataError(
                 f"row {number} is longer than {MAX_ROW_BYTES >> 20} MiB, or a quote is not closed"
             )
-        more = stream.read(max(_BLOCK, len(buffer)))
+        more = blocks.read(max(_BLOCK, len(buffer)))
         if not more:
             break
         buffer += more
     if start is not None or buffer.strip():
         yield number, None
+
+
+class _Blocks:
+    """A stream's bytes in large pieces, up to its damage, which is raised after them."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = cast(io.BufferedReader, stream)
+        self._error: Exception | None = None
+
+    def read(self, size: int) -> bytes:
+        if self._error is not None:
+            raise self._error
+        parts: list[bytes] = []
+        try:
+            while size > 0 and (part := self._stream.read1(size)):
+                parts.append(part)
+                size -= len(part)
+        except UNPACKING as error:
+            if not parts:
+                raise
+            self._error = error
+        return b"".join(parts)
 
 
 def _without_mark(beginning: bytes) -> bytes:

@@ -144,7 +144,7 @@ class PackedRows(Sequence[PackedRow]):
             SettingError: when a document is longer than a row, or no document is drawn.
         """
         if row_length is None:
-            row_length = int(store.index["settings"]["max_tokens"])
+            row_length = store.max_tokens
         row_length = checked_whole("row_length", row_length, at_least(1))
         drawn = draw(store.weights, seed, epoch)
         if not len(drawn):
@@ -198,7 +198,7 @@ class PackedRows(Sequence[PackedRow]):
             plan = json.loads(Path(path).read_text(encoding="utf-8"))
             rows, length = plan["rows"], int(plan["row_length"])
             highest = max((max(row) for row in rows if row), default=-1)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise SettingError(f"{path} can't be read as a packing plan: {error}") from error
         if highest >= len(store):
             raise SettingError(f"{path} names document {highest}; {store.path} has {len(store)}")

@@ -13,6 +13,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from drv_env.errors import SettingError
+from drv_env.json_files import read_object
 
 Ids = NDArray[np.int32]
 Piece = int | str
@@ -31,6 +33,21 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 def no_surrogates(text: str) -> str:
     """``text`` with lone surrogates replaced by U+FFFD: tokenizers can't take them."""
     return _SURROGATES.sub("\ufffd", text)
+
+
+def read_tokenizer(file: str | Path) -> Tokenizer:
+    """The tokenizer of a ``tokenizer.json``.
+
+    Raises:
+        SettingError: naming the file, when it can't be read or holds none.
+    """
+    read_object(file)  # whose words about damage are better
+    try:
+        return Tokenizer.from_file(str(file))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library panics too
+        raise SettingError(f"{file} holds no tokenizer that can be read: {error}") from error
 
 
 LONG = 2_000
@@ -62,7 +79,12 @@ class Pieces:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        stored = tokenizer.to_str()
+        try:
+            stored = tokenizer.to_str()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            raise SettingError(f"this tokenizer can't be used: {error}") from error
         self.digest = hashlib.sha256(stored.encode()).hexdigest()
         document = json.loads(stored)
         document |= {"post_processor": None, "truncation": None, "padding": None}

@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from drv_env.errors import TaskDataError
-from replay.json_texts import Numbered, json_lines, json_objects
+from drv_env.settings import shown
+from replay.json_texts import UNPACKING, Numbered, json_lines, json_objects
 from replay.layouts import Drop, Layout, RawTrajectory, Reason, Source, layout_of, read_row
+from replay.parquet_batches import DAMAGE, batches_of, check_columns, opened, rows_told, short
 
 CHUNK_ROWS = 256
 CHUNK_BYTES = 2**24
@@ -73,6 +74,11 @@ class Chunk:
 
 
 Row = tuple[Source, RawTrajectory | Drop]
+Plain = tuple[Source, Mapping[str, Any] | Drop]
+"""A row as it is written, of whatever layout."""
+
+FindLayout = Callable[[Collection[str]], Layout | str]
+"""The layout with these columns, or what is missing; :func:`~replay.layouts.layout_of`."""
 
 
 def read_raw(
@@ -112,8 +118,11 @@ def input_files(
             inside = [file for file in inside if file.name not in _OWN]
             if not inside:
                 on_problem(FileProblem(str(path), "no files in this folder"))
-        elif path.exists():
+        elif path.is_file():
             inside = [path]
+        elif path.exists():
+            on_problem(FileProblem(str(path), "it is no regular file"))
+            continue
         else:
             on_problem(FileProblem(str(path), "there is no such file or folder"))
             continue
@@ -128,42 +137,69 @@ def input_files(
     return found
 
 
-def chunks_of(file: Path, on_problem: Callable[[FileProblem], None]) -> Iterator[Chunk]:
+def chunks_of(
+    file: Path,
+    on_problem: Callable[[FileProblem], None],
+    find_layout: FindLayout = layout_of,
+    beside: Collection[str] = (),
+) -> Iterator[Chunk]:
     """The file in pieces, in order; never more than a few of them in memory.
 
     Args:
         file: of one of the :data:`KINDS`.
         on_problem: told when it can't be read, or not to its end.
+        find_layout: which tables are read.
+        beside: columns that are read too, where they exist.
     """
     count = 0
+    problems: list[str] = []
     try:
         if file.stat().st_size == 0:
             raise TaskDataError("the file is empty")
-        for chunk in _parquet_chunks(file) if _kind(file) in _PARQUET else _json_chunks(file):
+        if _kind(file) in _PARQUET:
+            chunks = _parquet_chunks(file, find_layout, beside, problems.append)
+        else:
+            chunks = _json_chunks(file)
+        for chunk in chunks:
             count += chunk.rows
             yield chunk
-        if not count:
+        if not count and not problems:
             raise TaskDataError("there are no rows in it")
-    except (TaskDataError, OSError, EOFError, pa.ArrowException) as error:
-        after = f"after {count:,} rows: " if count else ""
-        message = " ".join(str(error).split())
-        on_problem(FileProblem(str(file), f"{after}{message[:300]}"))
+    except (TaskDataError, *UNPACKING, *DAMAGE) as error:
+        problems.append((f"after {count:,} rows: " if count else "") + short(error))
+    if problems:
+        more = f" (and {len(problems) - 1:,} more places)" if len(problems) > 1 else ""
+        on_problem(FileProblem(str(file), problems[0].removeprefix(f"{file} ") + more))
 
 
 def rows_of(chunk: Chunk) -> Iterator[Row]:
     """The rows of a chunk, in order."""
+    for source, row in plain_rows(chunk):
+        if isinstance(row, Drop):
+            yield source, row
+            continue
+        layout = layout_of(row)
+        if isinstance(layout, str):
+            yield source, Drop(Reason.UNKNOWN_LAYOUT, layout[:200])
+        else:
+            yield source, read_row(row, layout, source)
+
+
+def plain_rows(chunk: Chunk) -> Iterator[Plain]:
+    """The rows of a chunk as they are written, in order."""
     if isinstance(chunk.data, bytes):
         with pa.ipc.open_stream(chunk.data) as stream:
             batch = stream.read_next_batch()
-        layout = layout_of(batch.schema.names)
-        assert isinstance(layout, Layout)
-        for number, row in enumerate(_plain_rows(batch), start=chunk.first):
-            source = Source(chunk.file, number)
-            yield source, read_row(row, layout, source)
+        for number, row in enumerate(_table_rows(batch), start=chunk.first):
+            yield Source(chunk.file, number), row
     else:
         for number, text in chunk.data:
-            source = Source(chunk.file, number)
-            yield source, _json_row(text, source)
+            yield Source(chunk.file, number), _json_row(text)
+
+
+def counts_lines(file: Path) -> bool:
+    """Whether the file's rows are numbered by their lines, from 1."""
+    return _kind(file) in _LINES
 
 
 def row_count(file: Path) -> int | None:
@@ -171,11 +207,11 @@ def row_count(file: Path) -> int | None:
     if _kind(file) not in _PARQUET:
         return None
     try:
-        meta = pq.read_metadata(file)
-    except (OSError, pa.ArrowException):
+        with opened(file) as table:
+            known = isinstance(layout_of(table.schema_arrow.names), Layout)
+            return int(table.metadata.num_rows) if known else 0
+    except (TaskDataError, *DAMAGE):
         return 0
-    known = isinstance(layout_of(meta.schema.to_arrow_schema().names), Layout)
-    return int(meta.num_rows) if known else 0
 
 
 def _raise(problem: FileProblem) -> None:
@@ -205,7 +241,7 @@ def _json_chunks(file: Path) -> Iterator[Chunk]:
                 if len(gathered) == CHUNK_ROWS or size >= CHUNK_BYTES:
                     yield _json_chunk(file, gathered)
                     gathered, size = [], 0
-        except (TaskDataError, OSError, EOFError):
+        except (TaskDataError, *UNPACKING):
             if gathered:
                 yield _json_chunk(file, gathered)
             raise
@@ -223,7 +259,7 @@ def _opened(file: Path) -> IO[bytes]:
     return file.open("rb")
 
 
-def _json_row(text: bytes | None, source: Source) -> RawTrajectory | Drop:
+def _json_row(text: bytes | None) -> Mapping[str, Any] | Drop:
     if text is None:
         return Drop(Reason.UNREADABLE, "cut off, or too long")
     try:
@@ -231,45 +267,50 @@ def _json_row(text: bytes | None, source: Source) -> RawTrajectory | Drop:
     except (ValueError, RecursionError) as error:
         return Drop(Reason.UNREADABLE, f"not JSON: {error}"[:100])
     if not isinstance(row, dict):
-        return Drop(Reason.UNREADABLE, f"not an object: {row!r:.60}")
-    layout = layout_of(row)
-    if isinstance(layout, str):
-        return Drop(Reason.UNKNOWN_LAYOUT, layout[:200])
-    return read_row(row, layout, source)
+        return Drop(Reason.UNREADABLE, f"not an object: {shown(row)}")
+    return row
 
 
 # ---- Parquet --------------------------------------------------------------------------
 
 
-def _parquet_chunks(file: Path) -> Iterator[Chunk]:
-    # A buffer keeps memory independent of the size of row groups.
-    with pq.ParquetFile(file, buffer_size=2**20, pre_buffer=False) as table:
-        layout = layout_of(table.schema_arrow.names)
+def _parquet_chunks(
+    file: Path,
+    find_layout: FindLayout,
+    beside: Collection[str],
+    on_damage: Callable[[str], None],
+) -> Iterator[Chunk]:
+    with opened(file, buffered=True) as table:
+        names = table.schema_arrow.names
+        layout = find_layout(names)
         if isinstance(layout, str):
             raise TaskDataError(layout)
-        columns = [name for name in table.schema_arrow.names if name in layout.columns]
+        columns = [name for name in names if name in layout.columns or name in beside]
+        check_columns(columns)
         meta = table.metadata
         groups = (meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
         mean = sum(groups) // max(meta.num_rows, 1) + 1
         rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // mean))
-        first = 0
+        first = count = size = 0
         gathered: list[pa.RecordBatch] = []
-        count = size = 0
-        batches = table.iter_batches(batch_size=rows, columns=columns, use_threads=False)
-        try:
-            for batch in batches:
-                for piece in _pieces(batch):
-                    grown = size + piece.nbytes
-                    if gathered and (count + len(piece) > CHUNK_ROWS or grown > CHUNK_BYTES):
-                        yield _parquet_chunk(file, first, gathered)
-                        first, gathered, count, size = first + count, [], 0, 0
-                    gathered.append(piece)
-                    count += len(piece)
-                    size += piece.nbytes
-        except (OSError, pa.ArrowException):
-            if gathered:
+
+        def damaged(start: int, stop: int, why: str) -> None:
+            on_damage(rows_told(start, stop, why))
+
+        for number, batch in batches_of(table, columns, rows, damaged):
+            if gathered and number != first + count:  # after damage
                 yield _parquet_chunk(file, first, gathered)
-            raise
+                gathered, count, size = [], 0, 0
+            if not gathered:
+                first = number
+            for piece in _pieces(batch):
+                grown = size + piece.nbytes
+                if gathered and (count + len(piece) > CHUNK_ROWS or grown > CHUNK_BYTES):
+                    yield _parquet_chunk(file, first, gathered)
+                    first, gathered, count, size = first + count, [], 0, 0
+                gathered.append(piece)
+                count += len(piece)
+                size += piece.nbytes
         if gathered:
             yield _parquet_chunk(file, first, gathered)
 
@@ -294,7 +335,7 @@ def _parquet_chunk(file: Path, first: int, batches: list[pa.RecordBatch]) -> Chu
     return Chunk(str(file), len(table), first, first + len(table) - 1, data)
 
 
-def _plain_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+def _table_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     columns = {name: _values(batch.column(name)) for name in batch.schema.names}
     for place in range(len(batch)):
         yield {name: values[place] for name, values in columns.items()}

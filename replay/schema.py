@@ -14,8 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from drv_env.episode import Ending
+from drv_env.errors import TaskDataError
 from drv_env.rewards.records import TurnReward
+from drv_env.settings import shown
 from drv_env.tasks import Task
+from replay.parquet_batches import check_columns
 from replay.trajectory import Trajectory, TurnRecord
 from replay.transcript import Transcript
 
@@ -114,9 +117,26 @@ def to_row(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> Trajectory:
-    """The trajectory of a row, of any version that can be read."""
+    """The trajectory of a row, of any version that can be read.
+
+    Raises:
+        TaskDataError: saying what the row lacks, or has that can't be.
+    """
+    try:
+        return _from_row(row)
+    except KeyError as error:
+        raise TaskDataError(f"there is no {error}") from error
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise TaskDataError(f"the row is damaged: {error}") from error
+
+
+def _from_row(row: Mapping[str, Any]) -> Trajectory:
+    _there(row, "turns", "answers", "opening", "ending")
+    for message in row["opening"] or [{}]:
+        _there(message, "role", "content")
     turns, rewards = [], []
     for stored in row["turns"]:
+        _there(stored, "text", "thought", "well_formed", "latency", "cost", "duplicate")
         turn = dict(stored)
         gain, outcome = turn.pop("information_gain"), turn.pop("outcome")
         turns.append(TurnRecord(**turn))
@@ -128,7 +148,7 @@ def from_row(row: Mapping[str, Any]) -> Trajectory:
             tuple(row["answers"]),
             row["task_id"],
             row["world"],
-            json.loads(row["task_metadata"]),
+            _object(row, "task_metadata"),
         ),
         opening=tuple(row["opening"]),
         turns=tuple(turns),
@@ -137,8 +157,67 @@ def from_row(row: Mapping[str, Any]) -> Trajectory:
         answer=row["answer"],
         error=row["error"],
         transcript=None if record is None else Transcript.from_record(record),
-        provenance=json.loads(row["provenance"]),
+        provenance=_object(row, "provenance"),
     )
+
+
+def check_schema(there: pa.Schema) -> None:
+    """Refuse a table whose columns are not those of a trajectory file.
+
+    Raises:
+        TaskDataError: naming a column that is missing, there twice, or of another type.
+    """
+    check_columns(there.names)
+    for field in SCHEMA:
+        if field.name in there.names:
+            found = there.field(field.name).type
+            if not _may_be(found, field.type):
+                raise TaskDataError(f"column {field.name!r} is of type {found}, not {field.type}")
+        elif field.name not in _LATER:
+            raise TaskDataError(f"no column {field.name!r}; the columns are {there.names}")
+
+
+_LATER = ("turn_count", "outcome", "transcript")
+"""Columns that are not in every file, for its age or for what was left out of it."""
+
+
+def _may_be(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column of this type holds what is wanted, in fewer fields perhaps."""
+    kinds = pa.types
+    if kinds.is_null(found) or found == wanted:
+        return True
+    if kinds.is_dictionary(found):
+        return _may_be(found.value_type, wanted)
+    if kinds.is_struct(wanted):
+        return kinds.is_struct(found) and all(
+            _may_be(found.field(each.name).type, each.type)
+            for each in wanted
+            if found.get_field_index(each.name) >= 0
+        )
+    if kinds.is_list(wanted):
+        listed = kinds.is_list(found) or kinds.is_large_list(found)
+        return listed and _may_be(found.value_type, wanted.value_type)
+    alike = (kinds.is_integer, kinds.is_floating, kinds.is_boolean)
+    texts = kinds.is_string(found) or kinds.is_large_string(found)
+    return any(is_one(found) and is_one(wanted) for is_one in alike) or (
+        texts and kinds.is_string(wanted)
+    )
+
+
+def _there(row: Any, *names: str) -> None:
+    """Refuse a row, or a part of one, in which one of these is null."""
+    if not isinstance(row, Mapping):
+        raise TaskDataError(f"a part of the row is {shown(row)}")
+    for name in names:
+        if row[name] is None:
+            raise TaskDataError(f"{name} is null")
+
+
+def _object(row: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = json.loads(row[name])
+    if not isinstance(value, dict):
+        raise TaskDataError(f"{name} is no JSON object: {shown(value)}")
+    return value
 
 
 def row_bytes(row: Mapping[str, Any]) -> int:

@@ -1,43 +1,42 @@
 """Trajectories from any file: the project's own, or recorded chat messages.
 
 Chat files are Parquet, JSON lines or JSON in the layouts of :mod:`replay.layouts`; beside
-their columns a row may hold ``world``, ``weight`` and ``request_id``.  Rows are streamed; a
-row that is no recording is counted and passed over, not repaired: that is what cleaning is
-for.
+their columns a row may hold ``world``, ``weight`` and ``request_id``.  Rows are streamed and
+numbered from 0, in JSON lines too.  What is no recording, be it a row or a file, is counted
+and passed over, not repaired: that is what cleaning is for.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, cast
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Any
 
 from drv_env.errors import SettingError, TaskDataError
-from replay.json_texts import json_lines, json_objects
-from replay.layouts import CLEAN, ROLLOUT, Drop, Source, layout_of, read_row
-from replay.read import FileProblem, input_files
+from replay.layouts import CLEAN, ROLLOUT, Drop, Layout, Source, layout_of, read_row
+from replay.read import chunks_of, counts_lines, input_files, plain_rows
 from replay.recorded import from_messages
-from replay.store import is_trajectory_file, read_trajectories
-from replay.trajectory import Trajectory
+from replay.schema import from_row
+from replay.store import is_trajectory_file, read_rows, trajectories_in
+from replay.trajectory import Trajectory, weight_of
+
+_BESIDE = ("world", "weight", "request_id")
 
 
 @dataclass(slots=True)
 class Passed:
-    """Rows that were no recordings: how many, and why the first few weren't."""
+    """What was no recording: how much, why the first few weren't, and the last."""
 
     count: int = 0
     reasons: list[str] = field(default_factory=list)
+    last: str = ""
 
     def add(self, reason: str) -> None:
         """Count one."""
         self.count += 1
+        self.last = reason
         if len(self.reasons) < 5:
             self.reasons.append(reason)
 
@@ -45,30 +44,30 @@ class Passed:
 def open_trajectories(
     paths: Iterable[str | Path], passed: Passed | None = None
 ) -> Iterator[Trajectory]:
-    """Trajectories of files and folders, in order, streamed.
+    """Trajectories of files and folders, in order, streamed; the first is read at once.
 
     Args:
         paths: trajectory files or folders of their parts, and chat files or folders.
-        passed: counts rows that are no recordings; without it the first of them raises.
+        passed: counts what is no recording: rows, and files that can't be read or not whole;
+            without it the first of them raises.
 
     Raises:
-        TaskDataError: naming a file that can't be read, or a row that is no recording.
+        TaskDataError: naming a file that can't be read, or a row that is no recording; where
+            there is a file and nothing at all could be read.
     """
-    for path in map(Path, paths):
-        if _is_store(path):
-            yield from read_trajectories(path)
-            continue
-        for file, number, row in _all_rows(path, passed):
-            try:
-                yield _trajectory(row, file, number)
-            except TaskDataError as error:
-                if passed is None:
-                    raise TaskDataError(f"{file}, row {number}: {error}") from error
-                passed.add(f"{file.name}, row {number}: {error}")
+    found = (item for _, item in _items(map(Path, paths), passed) if item is not None)
+    first = next(found, None)
+    if first is not None:
+        return chain([first], found)
+    if passed is not None and passed.count:
+        raise TaskDataError(f"nothing could be read; the first problem: {passed.reasons[0]}")
+    return iter(())
 
 
 def trajectory_at(path: str | Path, row: int) -> Trajectory:
     """One trajectory of a file or folder, by its number from 0.
+
+    Rows that can't be read count as rows.
 
     Raises:
         TaskDataError: when there are fewer, or the row is no recording.
@@ -76,82 +75,93 @@ def trajectory_at(path: str | Path, row: int) -> Trajectory:
     path = Path(path)
     if row < 0:
         raise SettingError(f"rows are counted from 0, got {row}")
-    if _is_store(path):
-        found = next(read_trajectories(path, first=row), None)
-        if found is not None:
-            return found
-    else:
-        for file, number, content in islice(_all_rows(path), row, None):
-            return _trajectory(content, file, number)
-    raise TaskDataError(f"{path} has no row {row}")
+    passed = Passed()
+    for _, item in islice(_items([path], passed), row, None):
+        if item is None:
+            raise TaskDataError(passed.last)
+        return item
+    told = f"; {passed.last}" if passed.count else ""
+    raise TaskDataError(f"{path} has no row {row}{told}")
 
 
-def _all_rows(
-    path: Path, passed: Passed | None = None
-) -> Iterator[tuple[Path, int, Mapping[str, Any]]]:
-    """Every row of a chat file or folder, with its file and its number in it."""
+def _items(
+    paths: Iterable[Path], passed: Passed | None
+) -> Iterator[tuple[Source, Trajectory | None]]:
+    """Every row of every file: its trajectory, or None where it is none and was counted."""
 
-    def problem(found: FileProblem) -> None:
+    def tell(problem: object) -> None:
         if passed is None:
-            raise TaskDataError(str(found))
-        passed.add(str(found))
+            raise TaskDataError(str(problem))
+        passed.add(str(problem))
 
-    for file in input_files([path], problem):
-        for number, row in enumerate(_rows(file)):
-            yield file, number, row
-
-
-def _is_store(path: Path) -> bool:
-    if not path.exists():
-        raise TaskDataError(f"there is no file or folder {path}")
-    return (path.is_dir() or path.suffix == ".parquet") and is_trajectory_file(path)
+    for path in paths:
+        if not path.exists():
+            raise TaskDataError(f"there is no file or folder {path}")
+        for file in input_files([_home(path)], tell):
+            yield from _of_store(file, tell) if _is_store(file) else _of_chats(file, tell)
 
 
-def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Rows of one chat file."""
-    zipped = file.suffix == ".gz"
-    kind = Path(file.stem).suffix if zipped else file.suffix
-    if kind in (".parquet", ".pq"):
-        yield from _parquet_rows(file)
-        return
-    cut = json_objects if kind == ".json" else json_lines
-    with gzip.open(file, "rb") if zipped else file.open("rb") as stream:
-        for number, text in cut(cast(IO[bytes], stream)):
-            if text is None:
-                raise TaskDataError(f"{file}, row {number} is too long or was cut off")
-            yield _json(text, f"{file}, row {number}")
+def _of_store(
+    file: Path, tell: Callable[[object], None]
+) -> Iterator[tuple[Source, Trajectory | None]]:
+    for number, row in read_rows(file, tell):
+        source = Source(str(file), number)
+        try:
+            trajectory = from_row(row)
+            weight_of(trajectory)
+        except TaskDataError as error:
+            tell(f"{file}, row {number}: {error}")
+            yield source, None
+        else:
+            yield source, trajectory
 
 
-def _parquet_rows(file: Path) -> Iterator[Mapping[str, Any]]:
-    try:
-        with pq.ParquetFile(file) as opened:
-            for batch in opened.iter_batches(batch_size=16):
-                yield from batch.to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise TaskDataError(f"{file} can't be read as Parquet: {error}") from error
+def _of_chats(
+    file: Path, tell: Callable[[object], None]
+) -> Iterator[tuple[Source, Trajectory | None]]:
+    rows = (item for chunk in chunks_of(file, tell, _layout, _BESIDE) for item in plain_rows(chunk))
+    for index, (source, row) in enumerate(rows):
+        line = ""
+        if counts_lines(file):
+            line, source = f" (line {source.row})", Source(source.file, index)
+        try:
+            trajectory = _trajectory(row, source)
+            weight_of(trajectory)
+        except TaskDataError as error:
+            tell(f"{file}, row {source.row}: {error}{line}")
+            yield source, None
+        else:
+            yield source, trajectory
 
 
-def _json(text: bytes, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise TaskDataError(f"{where} is not JSON: {error}") from error
+def _home(path: Path) -> Path:
+    """Where the files are: a folder that a rollout or a run filled has them below."""
+    return path if not path.is_dir() else trajectories_in(path)
 
 
-def _trajectory(row: Mapping[str, Any], file: Path, number: int) -> Trajectory:
-    if not isinstance(row, Mapping):
-        raise TaskDataError(f"it is {type(row).__name__}, not an object with messages")
-    layout = layout_of(row.keys())
-    if layout is CLEAN or (isinstance(layout, str) and "messages" in row):
-        layout = ROLLOUT  # without a gold answer it can be replayed and shown all the same
+def _is_store(file: Path) -> bool:
+    return file.suffix.lower() in (".parquet", ".pq") and is_trajectory_file(file)
+
+
+def _layout(columns: Collection[str]) -> Layout | str:
+    """The layout; without a gold answer a row can be replayed and shown all the same."""
+    layout = layout_of(columns)
+    lacks = layout is CLEAN or (isinstance(layout, str) and "messages" in columns)
+    return ROLLOUT if lacks else layout
+
+
+def _trajectory(row: Mapping[str, Any] | Drop, source: Source) -> Trajectory:
+    if isinstance(row, Drop):
+        raise TaskDataError(_told(row))
+    layout = _layout(row.keys())
     if isinstance(layout, str):
         raise TaskDataError(layout)
-    raw = read_row(row, layout, Source(file.name, number))
+    raw = read_row(row, layout, source)
     if isinstance(raw, Drop):
-        raise TaskDataError(f"{raw.reason}: {raw.detail}" if raw.detail else str(raw.reason))
+        raise TaskDataError(_told(raw))
     system = raw.system_prompt
     opening = [] if system is None else [{"role": "system", "content": system}]
-    provenance: dict[str, Any] = {"file": file.name, "row": number}
+    provenance: dict[str, Any] = {"file": Path(source.file).name, "row": source.row}
     for name in ("request_id", "weight"):
         if isinstance(row.get(name), str | int | float):
             provenance[name] = row[name]
@@ -162,3 +172,7 @@ def _trajectory(row: Mapping[str, Any], file: Path, number: int) -> Trajectory:
         world=world if isinstance(world, str) else None,
         provenance=provenance,
     )
+
+
+def _told(drop: Drop) -> str:
+    return f"{drop.reason}: {drop.detail}" if drop.detail else str(drop.reason)

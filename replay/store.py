@@ -13,7 +13,7 @@ A filter is a pyarrow expression on the plain columns of :data:`replay.schema.SC
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,10 +25,12 @@ import pyarrow.parquet as pq
 from drv_env.errors import TaskDataError
 from drv_env.settings import at_least, checked_whole
 from drv_env.whole_files import publish, replacing, temporary_beside
+from replay.parquet_batches import DAMAGE, batches_of, opened, rows_told, short
 from replay.schema import (
     READABLE_VERSIONS,
     SCHEMA,
     SCHEMA_VERSION,
+    check_schema,
     from_row,
     row_bytes,
     to_row,
@@ -43,7 +45,9 @@ __all__ = [
     "is_trajectory_file",
     "parts_of",
     "read_columns",
+    "read_rows",
     "read_trajectories",
+    "trajectories_in",
     "write_trajectories",
 ]
 
@@ -170,19 +174,24 @@ def parts_of(path: str | Path) -> list[Path]:
     path = Path(path)
     if not path.is_dir():
         return [path]
-    if (path / "trajectories").is_dir() and not any(path.glob("*.parquet")):
-        path = path / "trajectories"
+    path = trajectories_in(path)
     parts = sorted(item for item in path.glob("*.parquet") if not item.name.startswith("."))
     if not parts:
         raise TaskDataError(f"{path} holds no Parquet files")
     return parts
 
 
+def trajectories_in(folder: Path) -> Path:
+    """The folder itself, or its ``trajectories`` where a rollout or a run filled it."""
+    below = folder / "trajectories"
+    return below if below.is_dir() and not any(folder.glob("*.parquet")) else folder
+
+
 def is_trajectory_file(path: str | Path) -> bool:
     """Whether a Parquet file, or the first of a folder, is one of :data:`SCHEMA`."""
     try:
         metadata = pq.read_schema(parts_of(path)[0]).metadata
-    except (OSError, pa.ArrowException, TaskDataError):
+    except (*DAMAGE, TaskDataError):
         return False
     return b"drv_schema_version" in (metadata or {})
 
@@ -217,9 +226,43 @@ def read_trajectories(
             can be read, or can't be filtered.
     """
     columns = [name for name in SCHEMA.names if transcripts or name != "transcript"]
-    for table in read_columns(path, columns, where=where, first=first):
-        for batch in table.to_batches(max_chunksize=16):
-            yield from map(from_row, batch.to_pylist())
+    for part, number, table in _tables(path, columns, where, first):
+        for row in table.to_pylist():
+            try:
+                yield from_row(row)
+            except TaskDataError as error:
+                place = "" if where is not None else f" row {number}"
+                raise TaskDataError(f"{part}{place}: {error}") from error
+            number += 1
+
+
+def read_rows(
+    path: Path, on_problem: Callable[[object], None]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of one trajectory file as they are written, with their numbers from 0.
+
+    Args:
+        path: the file.
+        on_problem: told of rows that can't be read, or of the whole file.
+    """
+    try:
+        file, _ = _with_file(path)
+    except TaskDataError as error:
+        on_problem(error)
+        return
+    with file:
+        columns = [name for name in SCHEMA.names if _has(file, name)]
+
+        def damaged(first: int, last: int, why: str) -> None:
+            on_problem(f"{path}: {rows_told(first, last, why)}")
+
+        for first, batch in batches_of(file, columns, 16, damaged):
+            try:
+                rows = batch.to_pylist()
+            except DAMAGE as error:  # text that is no UTF-8
+                damaged(first, first + len(batch) - 1, short(error))
+                continue
+            yield from enumerate(rows, start=first)
 
 
 def read_columns(
@@ -233,8 +276,17 @@ def read_columns(
 
     A column inside the turns is named as Parquet does: ``turns.list.element.tool``.
     """
+    for _, _, table in _tables(path, columns, where, first):
+        yield table
+
+
+def _tables(
+    path: str | Path, columns: Sequence[str], where: pc.Expression | None, first: int
+) -> Iterator[tuple[Path, int, pa.Table]]:
+    """Each table with its part and the number of its first row in it."""
     for part in parts_of(path):
         file, version = _with_file(part)
+        number = 0
         with file:
             if where is not None and version == 1:
                 raise TaskDataError(
@@ -243,6 +295,7 @@ def read_columns(
                 )
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
+                begins, number = number, number + rows
                 if first >= rows:
                     first -= rows
                     continue
@@ -250,18 +303,20 @@ def read_columns(
                 if first:
                     numbers = range(rows) if keep is None else keep
                     keep = [row for row in numbers if row >= first]
-                    first = 0
+                    begins, first = begins + first, 0
                 if keep is not None and not keep:
                     continue
                 there = [name for name in columns if _has(file, name)]
-                table = file.read_row_group(group, columns=there)
-                yield table if keep is None else table.take(pa.array(keep, pa.int64()))
+                table = _row_group(file, group, there, part)
+                if keep is not None:
+                    table = table.take(pa.array(keep, pa.int64()))
+                yield part, begins, table
 
 
 def _matching(file: pq.ParquetFile, group: int, where: pc.Expression, part: Path) -> list[int]:
     """Rows of a row group for which the expression holds; reads only plain columns."""
     plain = [name for name in _FILTERABLE if _has(file, name)]
-    table = file.read_row_group(group, columns=plain)
+    table = _row_group(file, group, plain, part)
     numbers = pa.array(range(table.num_rows), pa.int64())
     try:
         return table.append_column("row", numbers).filter(where)["row"].to_pylist()
@@ -272,22 +327,35 @@ def _matching(file: pq.ParquetFile, group: int, where: pc.Expression, part: Path
         ) from error
 
 
+def _row_group(file: pq.ParquetFile, group: int, columns: Sequence[str], part: Path) -> pa.Table:
+    try:
+        return file.read_row_group(group, columns=columns)
+    except DAMAGE as error:
+        raise TaskDataError(f"{part}: row group {group} can't be read: {short(error)}") from error
+
+
 def _has(file: pq.ParquetFile, column: str) -> bool:
     return column.partition(".")[0] in file.schema_arrow.names
 
 
 def _with_file(path: Path) -> tuple[pq.ParquetFile, int]:
     """The open file and its version."""
-    try:
-        file = pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        raise TaskDataError(f"{path} can't be read as Parquet: {error}") from error
+    file = opened(path)
     version = (file.schema_arrow.metadata or {}).get(b"drv_schema_version")
-    if version is None or int(version) not in READABLE_VERSIONS:
+    if version not in [str(known).encode() for known in READABLE_VERSIONS]:
         file.close()
-        found = "no trajectory file" if version is None else f"version {version.decode()}"
+        found = (
+            "no trajectory file"
+            if version is None
+            else f"version {version.decode(errors='replace')}"
+        )
         known = " or ".join(map(str, READABLE_VERSIONS))
         raise TaskDataError(f"{path}: expected trajectories of version {known}, it is {found}")
+    try:
+        check_schema(file.schema_arrow)
+    except TaskDataError as error:
+        file.close()
+        raise TaskDataError(f"{path}: {error}") from None
     return file, int(version)
 
 

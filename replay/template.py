@@ -13,7 +13,6 @@ are never rendered; one that drops or moves earlier text is refused.
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -24,9 +23,10 @@ import jinja2
 from tokenizers import Tokenizer
 
 from drv_env.errors import SettingError
+from drv_env.json_files import read_object
 from drv_env.protocol import END_RESPONSE, RESPONSE
 from replay.jinja import compile_template
-from replay.pieces import Ids, Piece, Pieces, no_surrogates
+from replay.pieces import Ids, Piece, Pieces, no_surrogates, read_tokenizer
 from replay.scaffold import Scaffold, learn_scaffold, locate
 
 Messages = Sequence[Mapping[str, str]]
@@ -99,7 +99,7 @@ class ChatTemplate:
             variables: as for the constructor.
 
         Raises:
-            SettingError: when a file is missing or holds no template.
+            SettingError: naming a file that is missing, damaged, or holds no template.
         """
         folder = Path(path)
         file = folder / "tokenizer.json"
@@ -108,12 +108,12 @@ class ChatTemplate:
         config: dict[str, Any] = {}
         for config_name in ("special_tokens_map.json", "tokenizer_config.json"):
             if (folder / config_name).is_file():
-                config |= json.loads((folder / config_name).read_text(encoding="utf-8"))
+                config |= read_object(folder / config_name)
         name = "the chat template passed in"
         if chat_template is None:
             chat_template, name = _stored_template(folder, config)
         return cls(
-            Tokenizer.from_file(str(file)),
+            read_tokenizer(file),
             chat_template,
             _special_strings(config),
             name=name,
@@ -270,11 +270,14 @@ def _align(real: str, parts: list[str], contents: list[str]) -> list[str] | None
 def _stored_template(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8"), f"the chat template of {file}"
+        try:
+            return file.read_text(encoding="utf-8"), f"the chat template of {file}"
+        except (OSError, ValueError) as error:
+            raise SettingError(f"{file} can't be read: {error}") from error
     stored = config.get("chat_template")
     if isinstance(stored, list):
-        named = {entry["name"]: entry["template"] for entry in stored}
-        stored = named.get("default")
+        named = [entry for entry in stored if isinstance(entry, Mapping)]
+        stored = next((e.get("template") for e in named if e.get("name") == "default"), None)
     if not isinstance(stored, str):
         raise SettingError(
             f"no chat template in {folder}: pass chat_template=, for instance "

@@ -38,7 +38,7 @@ from replay.own_folder import FolderKind, FolderLock
 from replay.recorded import recording_id
 from replay.sft_rows import transcribe
 from replay.template import ChatTemplate
-from replay.trajectory import Trajectory
+from replay.trajectory import Trajectory, weight_of
 from replay.worker_processes import follow_parent, worker_died
 
 VERSION = 1
@@ -87,8 +87,8 @@ def write_documents(
     settings = RowSettings() if settings is None else settings
     checked_whole("workers", workers, at_least(1))
     folder = Path(out)
-    KIND.record(folder)
     local = template()
+    KIND.record(folder)
     busy = f"another process fills {folder}; wait for it, or name another folder"
     with FolderLock(folder, busy):
         return _write_all(trajectories, folder, local, template, settings, workers, on_shard)
@@ -183,30 +183,77 @@ class TokenStore:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         index = read_json(self.path / _INDEX)
-        if index is None or index.get("version") != VERSION:
+        if not isinstance(index, dict) or index.get("version") != VERSION:
             raise SettingError(
                 f"{self.path} holds no finished token documents of version {VERSION}; make them, "
                 "or run to the end: drv data rows TRAJECTORIES… --out FOLDER"
             )
         self.index: dict[str, Any] = index
-        self.counts = Counts(**index["counts"])
         lengths: list[int] = []
         weights: list[float] = []
         self.sources: list[str] = []
         places: list[tuple[int, int]] = []
-        for shard in range(index["shards"]):
-            about = read_json(_shard_path(self.path, shard, "json"))
-            if about is None:
+        self._maps: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
+        with _damage(self.path / _INDEX):
+            self.counts = Counts(**index["counts"])
+            self.max_tokens = RowSettings(**index["settings"]).max_tokens
+            shards = range(index["shards"])
+        for shard in shards:
+            file = _shard_path(self.path, shard, "json")
+            about = read_json(file)
+            if not isinstance(about, dict):
                 raise SettingError(f"shard {shard} of {self.path} is missing; make them again")
-            starts = [0, *np.cumsum(about["lengths"], dtype=np.int64).tolist()]
+            with _damage(file):
+                sizes = np.asarray(about["lengths"], np.int64)
+                shares = [float(weight) for weight in about["weights"]]
+                if not len(sizes) == len(shares) == len(about["sources"]):
+                    raise ValueError("it has different numbers of lengths, weights and sources")
+                if (sizes < 1).any() or not all(0 <= share < 1e6 for share in shares):
+                    raise ValueError("a length or weight can't be")
+                self._arrays(shard, int(sizes.sum()))
+            starts = [0, *np.cumsum(sizes).tolist()]
             places += [(shard, start) for start in starts[:-1]]
-            lengths += about["lengths"]
-            weights += about["weights"]
+            lengths += sizes.tolist()
+            weights += shares
             self.sources += about["sources"]
         self.lengths: NDArray[np.int64] = np.asarray(lengths, np.int64)
         self.weights: NDArray[np.float64] = np.asarray(weights, np.float64)
         self._places = places
-        self._maps: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
+
+    def outside(self, vocabulary: int) -> list[tuple[int, str]]:
+        """Documents with an id that the vocabulary doesn't have, each with its place in words.
+
+        Reads all ids once.
+
+        Args:
+            vocabulary: ids are from 0 to this, exclusive.
+        """
+        found = []
+        for number, (shard, start) in enumerate(self._places):
+            ids = self[number].ids
+            wrong = np.flatnonzero((ids < 0) | (ids >= vocabulary))
+            if wrong.size:
+                file = _shard_path(self.path, shard, "ids.npy")
+                place = start + int(wrong[0])
+                told = f"{file}, row {number}: id {int(ids[wrong[0]])} at {place} is none of the "
+                found.append((number, f"{told}{vocabulary:,} of the vocabulary"))
+        return found
+
+    def _arrays(self, shard: int, size: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+        """A shard's ids and mask, memory-mapped; checked where its size is given."""
+        if shard not in self._maps:
+            ids, mask = (
+                np.load(_shard_path(self.path, shard, f"{kind}.npy"), mmap_mode="r")
+                for kind in ("ids", "mask")
+            )
+            self._maps[shard] = (ids, mask)
+        ids, mask = self._maps[shard]
+        kinds = (ids.dtype, mask.dtype)
+        if size is not None and (
+            kinds != (np.int32, np.bool_) or not ids.shape == mask.shape == (size,)
+        ):
+            raise ValueError(f"its arrays are not {size:,} ids and marks")
+        return ids, mask
 
     def made_with(self, template: ChatTemplate) -> bool:
         """Whether the documents were made with this tokenizer and chat template."""
@@ -220,13 +267,7 @@ class TokenStore:
         """A document; its arrays are views of the files, read-only."""
         shard, start = self._places[number]
         stop = start + int(self.lengths[number])
-        if shard not in self._maps:
-            ids, mask = (
-                np.load(_shard_path(self.path, shard, f"{kind}.npy"), mmap_mode="r")
-                for kind in ("ids", "mask")
-            )
-            self._maps[shard] = (ids, mask)
-        ids, mask = self._maps[shard]
+        ids, mask = self._arrays(shard)
         return Document(ids[start:stop], mask[start:stop])
 
     def __iter__(self) -> Iterator[Document]:
@@ -270,11 +311,11 @@ def _jobs(
         claim.take(number)
         digest = hashlib.sha256(fingerprint.encode())
         for trajectory in batch:
-            digest.update(f"{recording_id(trajectory)} {_weight(trajectory)!r}\n".encode())
+            digest.update(f"{recording_id(trajectory)} {weight_of(trajectory)!r}\n".encode())
         name = digest.hexdigest()
         about = read_json(_shard_path(folder, number, "json"))
-        there = about is not None and about["digest"] == name
-        done = Counts(**about["counts"]) if about is not None and there else None
+        there = isinstance(about, dict) and about.get("digest") == name
+        done = Counts(**about["counts"]) if there else None
         yield _Job(folder, number, name, [] if there else batch, done)
 
 
@@ -367,7 +408,7 @@ def _make(job: _Job, template: ChatTemplate, settings: RowSettings) -> Counts:
         {
             "digest": job.digest,
             "lengths": [len(document) for document in documents],
-            "weights": [_weight(trajectory) for trajectory in kept],
+            "weights": [weight_of(trajectory) for trajectory in kept],
             "sources": [recording_id(trajectory) for trajectory in kept],
             "counts": asdict(counts),
         },
@@ -383,13 +424,6 @@ def save_array(file: IO[bytes], array: NDArray[Any]) -> None:
     file.write(array.data)
 
 
-def _weight(trajectory: Trajectory) -> float:
-    weight = trajectory.provenance.get("weight", 1.0)
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < 1e6:
-        raise TaskDataError(f"a weight must be a number from 0 to a million, got {weight!r}")
-    return float(weight)
-
-
 def _fingerprint(template: ChatTemplate, settings: RowSettings) -> str:
     """What the ids depend on besides the texts."""
     digest = hashlib.sha256(template.pieces.digest.encode())
@@ -401,3 +435,14 @@ def _fingerprint(template: ChatTemplate, settings: RowSettings) -> str:
 
 def _shard_path(folder: Path, number: int, ending: str) -> Path:
     return folder / f"shard-{number:05}.{ending}"
+
+
+@contextmanager
+def _damage(file: Path) -> Iterator[None]:
+    """What can't be in a file of a store is told with its name."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        raise SettingError(
+            f"{file} or what belongs to it is damaged ({error}); make the documents again"
+        ) from error

@@ -11,9 +11,11 @@ from typing import Any
 
 from drv_env.context import Message
 from drv_env.episode import Ending, Episode, Turn
+from drv_env.errors import TaskDataError
 from drv_env.protocol import Answer
 from drv_env.rewards.information_gain import shows_result
 from drv_env.rewards.records import TurnReward
+from drv_env.settings import shown
 from drv_env.tasks import Task
 from replay.transcript import Transcript
 
@@ -154,3 +156,15 @@ class Trajectory:
             for number, turn in enumerate(self.turns, start=1)
             if shows_result(turn.tool, turn.tool_status, turn.observation_kind, tools, failed)
         ]
+
+
+def weight_of(trajectory: Trajectory) -> float:
+    """How often it counts: ``provenance["weight"]``, 1 without.
+
+    Raises:
+        TaskDataError: when that is no number from 0 to a million.
+    """
+    weight = trajectory.provenance.get("weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < 1e6:
+        raise TaskDataError(f"a weight must be a number from 0 to a million, got {shown(weight)}")
+    return float(weight)

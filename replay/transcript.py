@@ -268,6 +268,8 @@ class Transcript:
         """
         transcript = cls(template, reencoded=bool(record.get("reencoded")))
         ids = np.asarray(record["ids"], np.int32)
+        if ids.size and int(ids.min()) < 0:
+            raise ValueError(f"id {int(ids.min())} at {int(ids.argmin())} is negative")
         columns = (record["span_kinds"], record["span_starts"], record["span_stops"])
         count = len(record["finishes"])
         turns = zip(
@@ -281,7 +283,8 @@ class Transcript:
         end = 0
         for kind, start, stop in zip(*columns, strict=True):
             follows = transcript._spans[-1].kind if transcript._spans else None
-            if int(start) != end or not _may_follow(kind, follows) or stop > len(ids):
+            within = end == int(start) <= int(stop) <= len(ids)
+            if not within or not _may_follow(kind, follows):
                 raise ValueError(f"span {kind} {start}:{stop} can't follow {follows} ending {end}")
             if kind == "completion":
                 log_probs, version, finish, attempts, seconds = next(turns)

@@ -25,6 +25,7 @@ from typing import Any
 
 from drv_env.cassette import CassetteStore, Entry, Recorded, canonical
 from drv_env.errors import SettingError, ToolError
+from drv_env.json_files import read_object
 from drv_env.protocol import Answer, Search, ToolCall, Visit, read_turn
 from drv_env.tools.base import (
     SEARCH_SCHEMA,
@@ -249,12 +250,15 @@ def _about(folder: Path) -> dict[str, Any]:
             f"there is no finished recorded web at {folder}; make one, or run it again to its end: "
             "drv data web TRAJECTORIES… --out WEB"
         )
-    about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    about = read_object(file)
     if about.get("version") != _VERSION:
         raise SettingError(
             f"{folder} is a recorded web of version {about.get('version')}, this drv-env reads "
             f"version {_VERSION}; make it anew"
         )
+    tools = about.get("tools")
+    if not isinstance(tools, list) or not all(isinstance(name, str) for name in tools):
+        raise SettingError(f"{file} is damaged: it names no tools; make the web anew")
     return about
 
 

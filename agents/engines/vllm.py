@@ -39,7 +39,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from agents.engines import _vllm_requests as requests
 from agents.engines._asked import checked_ids, room_after
@@ -51,7 +50,7 @@ from agents.engines._vllm_weights import Checkpoint, carried, join_parts, room_f
 from agents.engines.base import Completion, Ids, Sampling, Spans, WeightSource
 from drv_env.errors import EngineError, SettingError, boundary
 from drv_env.settings import at_least, checked_seed, checked_whole
-from replay.pieces import Pieces
+from replay.pieces import Pieces, read_tokenizer
 
 T = TypeVar("T")
 
@@ -100,7 +99,7 @@ class VllmEngine:
         check_folder(folder)
         self._checkpoint = Checkpoint.of(folder)
         self._shapes = {name: list(shape) for name, shape in self._checkpoint.shapes.items()}
-        self._pieces = Pieces(Tokenizer.from_file(str(folder / "tokenizer.json")))
+        self._pieces = Pieces(read_tokenizer(folder / "tokenizer.json"))
         self._seed = seed
         self._completions = itertools.count(1)
         self._names = itertools.count(1)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,8 +83,10 @@ def read_labelled(path: str | Path) -> Labelled:
     if path.suffix.lower() not in readers:
         raise TaskDataError(f"{path}: labelled answers are read from .jsonl and .csv files")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        if path.exists() and not path.is_file():
+            raise OSError("it is no regular file")
+        text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    except OSError as error:
         raise TaskDataError(f"{path} can't be read: {error}") from error
     rows, problems = [], []
     for number, row in readers[path.suffix.lower()](text):
@@ -96,6 +99,10 @@ def read_labelled(path: str | Path) -> Labelled:
         first = f"; the first problem: {problems[0]}" if problems else ""
         raise TaskDataError(f"{path} has no labelled answer that can be used{first}")
     return Labelled(rows, problems)
+
+
+_ESCAPED = re.compile("[\udc80-\udcff]")
+"""Bytes that are no UTF-8, as reading with ``surrogateescape`` gives them."""
 
 
 def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
@@ -126,6 +133,9 @@ def _labelled(row: Any, where: str) -> LabelledAnswer:
         raise row
     if not isinstance(row, dict):
         raise TaskDataError(f"a row is an object with named columns, got {row!r:.100}")
+    for name, value in row.items():
+        if isinstance(value, str) and _ESCAPED.search(value):
+            raise TaskDataError(f"{name} is no UTF-8 text")
     if None in row:
         raise TaskDataError("it has more cells than the header has names")
     judged = _name(row, JUDGED)

@@ -76,6 +76,8 @@ def prepare_cluster(run: Run, name: str, say: Say) -> ClusterJob:
         if run.data.held_out:
             raise SettingError("data.held_out: OpenRLHF measures none of our rows; set it to 0")
         job = planned_sft(run, name, say)
+        if job.left_out:
+            raise SettingError("OpenRLHF takes all rows of data.rows: make them again")
         what = _fine_tuning(run, job)
         sft_arguments_of(what)
         plan = Plan(title, [*job.plan.rows, *_rows(run)], warnings=_unused(run))

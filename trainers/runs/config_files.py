@@ -28,8 +28,11 @@ def read_settings(path: str | Path) -> Settings:
     Raises:
         SettingError: naming the file, when it can't be read or holds something else.
     """
+    path = Path(path)
+    if path.is_fifo() and path.parent != Path("/dev/fd"):  # which a shell gives for <(…)
+        raise SettingError(f"{path} can't be read: it is no regular file")
     try:
-        found = yaml.load(Path(path).read_text(encoding="utf-8"), _OnceLoader)
+        found = yaml.load(path.read_text(encoding="utf-8-sig"), _OnceLoader)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} can't be read: {error}") from None
     except yaml.YAMLError as error:

@@ -87,6 +87,11 @@ def planned_sft(run: SFTRun, name: str, say: Say) -> SFTJob:
                 f"{run.model.chat_template} --tokenizer "
                 f"{run.model.folder}"
             )
+    outside = store.outside(shape.vocabulary)
+    if len(outside) == len(store):
+        raise SettingError(f"no row can be learnt: {outside[0][1]}")
+    if outside:
+        say(f"{len(outside):,} rows were left out; the first: {outside[0][1]}")
     longest = int(store.lengths.max())
     if shape.positions is not None and longest > shape.positions:
         raise SettingError(
@@ -99,7 +104,7 @@ def planned_sft(run: SFTRun, name: str, say: Say) -> SFTJob:
         )
     if agent is None and len(prompts) == 1:
         agent = {"rules": {"system_prompt": prompts.pop()}}
-    return SFTJob(run, name, say, store, shape, agent)
+    return SFTJob(run, name, say, store, shape, agent, frozenset(row for row, _ in outside))
 
 
 def _tokenised(
@@ -108,8 +113,10 @@ def _tokenised(
     """The run's trajectories in tokens; their system prompts are put into ``prompts``."""
     data, passed = run.data, Passed()
 
+    found = open_trajectories(data.trajectories, passed)
+
     def whole() -> Iterator[Trajectory]:
-        for item in open_trajectories(data.trajectories, passed):
+        for item in found:
             if item.broken:
                 passed.add(f"task {item.task.id}: the episode broke")
                 continue
@@ -137,6 +144,7 @@ class SFTJob:
         store: the rows.
         shape: of the model.
         agent: how the model plays, where that is known.
+        left_out: numbers of the rows that the model's vocabulary doesn't hold.
     """
 
     config: SFTRun
@@ -145,11 +153,13 @@ class SFTJob:
     store: TokenStore
     shape: ModelShape
     agent: Any
+    left_out: frozenset[int] = frozenset()
 
     @cached_property
     def _parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Numbers of the rows to learn, and of those held out."""
         order = np.random.default_rng([self.config.sft.seed, 7]).permutation(len(self.store))
+        order = order[~np.isin(order, list(self.left_out))]
         count = round(self.config.data.held_out * len(order))
         if self.config.data.held_out and not 1 <= count < len(order):
             raise SettingError(

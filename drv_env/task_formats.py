@@ -78,17 +78,18 @@ def rows_of(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[in
     """
     last: tuple[int, str] | None = None
     try:
-        with boundary(TaskDataError, "it can't be read"):
+        with boundary(TaskDataError, str(file)):
             if file.exists() and not file.is_file():
                 raise TaskDataError("it is no regular file")
             for number, unit, row in _rows(file, columns, text):
                 last = number, unit
                 yield number, unit, row
     except TaskDataError as error:
+        told = str(error).removeprefix(f"{file}: ")
         if last is None:
-            raise TaskDataError(f"{file}: {error}") from error.__cause__
+            raise TaskDataError(f"{file}: {told}") from error.__cause__
         # What came before the damage is used.
-        yield last[0] + 1, last[1], f"the file is damaged from here on: {error}"
+        yield last[0] + 1, last[1], f"the file is damaged from here on: {told}"
 
 
 def _rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
@@ -153,6 +154,8 @@ def _json_rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple
         if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
             # Many data sets keep JSON lines in files named .json.
             yield from _json_lines(content.split("\n"))
+            if damage is not None:
+                raise damage from None
         else:
             yield from _whole_items(content, damage or error)
         return
@@ -166,17 +169,20 @@ def _json_rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple
         raise TaskDataError("a JSON file must hold a list of objects, or an object with one list")
     for index, row in enumerate(value):
         yield index, "row", _object(row)
+    if damage is not None:
+        raise damage
 
 
 def _up_to_damage(stream: TextIO) -> tuple[str, Exception | None]:
     """A file's text, and what went wrong at its end if anything did."""
-    parts: list[str] = []
+    parts: list[bytes] = []
+    damage: Exception | None = None
     try:
-        while part := stream.readline():
+        while part := stream.buffer.read1():  # type: ignore[attr-defined]
             parts.append(part)
     except (OSError, EOFError, zlib.error) as error:
-        return "".join(parts), error
-    return "".join(parts), None
+        damage = error
+    return b"".join(parts).decode(stream.encoding, stream.errors or "strict"), damage
 
 
 _BLANKS = re.compile(r"\s*")
@@ -293,12 +299,19 @@ def _parquet_rows(file: Path, columns: Columns) -> Iterator[tuple[int, str, Row]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from drv_env.parquet_batches import batches_of, rows_told
+
+    damage: list[tuple[int, str, str]] = []
+
+    def damaged(first: int, last: int, why: str) -> None:
+        damage.append((first, "row", rows_told(first, last, why)))
+
+    index = -1
     with pq.ParquetFile(file) as table:
         schema = table.schema_arrow
         _no_repeats(schema.names)
         columns.check(_nested_names(schema))
-        index = 0
-        for batch in table.iter_batches(batch_size=_BATCH):
+        for start, batch in batches_of(table, None, _BATCH, damaged):
             for place, kind in enumerate(batch.schema.types):
                 if pa.types.is_timestamp(kind):
                     # Nanoseconds don't fit Python's datetime.
@@ -308,9 +321,11 @@ def _parquet_rows(file: Path, columns: Columns) -> Iterator[tuple[int, str, Row]
                 rows: list[Row] = batch.to_pylist()
             except ValueError:
                 rows = [_parquet_row(batch, place) for place in range(batch.num_rows)]
-            for row in rows:
+            for index, row in enumerate(rows, start=start):
                 yield index, "row", row
-                index += 1
+    if damage and index < 0:
+        raise TaskDataError(damage[0][2])
+    yield from damage
 
 
 def _parquet_row(batch: Any, place: int) -> Row:

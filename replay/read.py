@@ -22,10 +22,10 @@ from typing import IO, Any, cast
 import pyarrow as pa
 
 from drv_env.errors import TaskDataError
+from drv_env.parquet_batches import DAMAGE, batches_of, check_columns, opened, rows_told, short
 from drv_env.settings import shown
 from replay.json_texts import UNPACKING, Numbered, json_lines, json_objects
 from replay.layouts import Drop, Layout, RawTrajectory, Reason, Source, layout_of, read_row
-from replay.parquet_batches import DAMAGE, batches_of, check_columns, opened, rows_told, short
 
 CHUNK_ROWS = 256
 CHUNK_BYTES = 2**24

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from drv_env.episode import Ending
 from drv_env.errors import TaskDataError
+from drv_env.parquet_batches import check_columns
 from drv_env.rewards.records import TurnReward
 from drv_env.settings import shown
 from drv_env.tasks import Task
-from replay.parquet_batches import check_columns
 from replay.trajectory import Trajectory, TurnRecord
 from replay.transcript import Transcript
 

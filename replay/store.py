@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drv_env.errors import TaskDataError
+from drv_env.parquet_batches import DAMAGE, batches_of, opened, rows_told, short
 from drv_env.settings import at_least, checked_whole
 from drv_env.whole_files import publish, replacing, temporary_beside
-from replay.parquet_batches import DAMAGE, batches_of, opened, rows_told, short
 from replay.schema import (
     READABLE_VERSIONS,
     SCHEMA,

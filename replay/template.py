@@ -19,7 +19,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from tokenizers import Tokenizer
 
 from drv_env.errors import SettingError
@@ -134,7 +133,7 @@ class ChatTemplate:
                 add_generation_prompt=generate,
                 **{key: value for key, value in self._variables.items() if key != "tools"},
             )
-        except (jinja2.TemplateError, TypeError, KeyError, IndexError, AttributeError) as error:
+        except Exception as error:  # a template may compute anything
             roles = [message.get("role") for message in messages]
             raise SettingError(f"{self.name} can't render messages {roles}: {error}") from error
 

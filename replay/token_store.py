@@ -442,7 +442,7 @@ def _damage(file: Path) -> Iterator[None]:
     """What can't be in a file of a store is told with its name."""
     try:
         yield
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+    except (OSError, EOFError, ValueError, TypeError, LookupError, ArithmeticError) as error:
         raise SettingError(
             f"{file} or what belongs to it is damaged ({error}); make the documents again"
         ) from error

@@ -107,7 +107,9 @@ _ESCAPED = re.compile("[\udc80-\udcff]")
 
 def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
+        if _ESCAPED.search(line):
+            yield number, TaskDataError("it can't be read: it is no UTF-8 text")
+        elif line.strip():
             try:
                 yield number, json.loads(line)
             except (ValueError, RecursionError) as error:

@@ -506,7 +506,6 @@ RANDOM_ROWS = b"question,answer\n" + b"".join(
         ("t.jsonl", b'{"q": 1}\n{', "no task in 2 rows, all of them bad: .*line 1: no question"),
         ("t.jsonl", "question".encode("utf-16"), "not UTF-8 but UTF-16"),
         ("t.csv.gz", b"not gzip", "BadGzipFile"),
-        ("t.csv.gz", gzip.compress(RANDOM_ROWS)[:4000], "EOFError"),
         ("t.txt", b"x", "unknown kind of file; known are .parquet"),
         ("t", b"x", "unknown kind of file"),
         ("t.parquet.gz", b"x", "unknown kind of file"),
@@ -549,7 +548,7 @@ def test_parquet_cut_short_or_damaged(tmp_path: Path) -> None:
     path.write_bytes(whole[:-100])
     with pytest.raises(TaskDataError, match=r"t\.parquet: Arrow"):
         read_tasks(path)
-    path.write_bytes(whole[:200] + bytes(2000) + whole[2200:])
+    path.write_bytes(whole[:200] + bytes(2000) + whole[2200:])  # the only row group's first page
     with pytest.raises(TaskDataError, match=r"t\.parquet: "):
         read_tasks(path)
 

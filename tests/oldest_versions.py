@@ -18,7 +18,9 @@ PACKAGES = (
 
 def floors() -> dict[str, str]:
     """Name to the version after ``>=``."""
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads(
+        (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    )["project"]
     found = {}
     for line in project["dependencies"]:
         match = re.match(r"([\w.-]+)>=([\w.]+)", line)

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from tests.trainers.train_runs import SMALL, save_untrained, train
@@ -191,4 +192,54 @@ def test_the_same_configuration_comes_to_a_plan_of_openrlhf(folder, tmp_path, ca
     ):
         assert train("igpo", folder / "untrained", out, *SMALL, *on, *more) == 1
         assert told in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_rows_with_ids_outside_the_vocabulary_are_left_out_and_named(folder, tmp_path, capsys):
+    from trainers.cli import main
+
+    rows = tmp_path / "rows"
+    own = folder / "untrained"
+    make = ["data", "rows", str(folder / "expert.parquet"), "--tokenizer", str(own)]
+    assert main([*make, "--out", str(rows), "--workers", "1"]) == 0
+    ids = np.load(rows / "shard-00000.ids.npy")
+    lengths = json.loads((rows / "shard-00000.json").read_text())["lengths"]
+    ids[lengths[0]] = -1
+    ids[sum(lengths[:5])] = 2**30
+    np.save(rows / "shard-00000.ids.npy", ids)
+    capsys.readouterr()
+    where = ("--data.rows", str(rows), "--plan")
+    assert train("sft", own, tmp_path / "out", *where) == 0
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "2 rows were left out; the first:" in said
+    assert f"row 1: id -1 at {lengths[0]} is none of the" in said
+    assert "46 to learn, 0 held out" in said
+    np.save(rows / "shard-00000.ids.npy", ids - 2**30)
+    assert train("sft", own, tmp_path / "out", *where) == 1
+    assert "no row can be learnt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("rl: {seed: 9223372036854775808}", "seed must be at most 9223372036854775807"),
+        ("rl: {seed: 1.0e+30}", "seed"),
+        ("rl: {seed: -1}", "seed must be at least 0, got -1"),
+        ("rl: {rollout: {seed: 99999999999999999999}}", "seed must be at most"),
+        ("rl: {steps: .nan}", "steps"),
+        ("rl: {group_size: 2.5}", "group_size"),
+        ("rl: {rollout: {turn_timeout: .inf}}", "turn_timeout must be above 0 seconds and finite"),
+        ("tools: {world: [-1]}", "world[0] must be at least 0, got -1"),
+        ("rl: {packed: 3}", "packed"),
+    ],
+)
+def test_numbers_of_a_file_meet_the_same_checks(folder, tmp_path, capsys, settings, said):
+    file = tmp_path / "run.yaml"
+    file.write_text(settings)
+    out = tmp_path / "out"
+    assert train("igpo", folder / "untrained", out, "--config", str(file)) == 1
+    told = capsys.readouterr().err
+    assert "run.yaml" in told
+    assert said in told
+    assert told.count("\n") == 1
     assert not out.exists()

@@ -110,3 +110,13 @@ def test_an_endpoint_that_is_not_there_is_broken(monkeypatch):
     finding = found(endpoints=True)["endpoint of the judge"]
     assert finding.state == "broken"
     assert "check the address" in finding.remedy
+
+
+def test_the_architectures_that_work_are_named_as_they_are_tested():
+    from trainers.architectures import FULL_ATTENTION, NOT_PACKED, OTHER_ATTENTION
+
+    findings = found()
+    rows = [finding for subject, finding in findings.items() if subject.startswith("models")]
+    named = [name for row in rows for name in row.detail.split(", ")]
+    assert sorted(named) == sorted([*FULL_ATTENTION, *NOT_PACKED, *OTHER_ATTENTION])
+    assert len(set(named)) == len(named)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agents.engines.attention_kinds import changing_rotary, other_layers
 from agents.engines.final_logits import evaluating as evaluating
 from agents.engines.final_logits import final_logits
 from drv_env.errors import SettingError
@@ -111,19 +112,10 @@ def refuse_changing_past(config: Any) -> None:
         SettingError: for layers that aren't full attention (sliding windows, linear
             attention), and for rotary embeddings that change with the length.
     """
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None)
-    if kinds != {"full_attention"} or (window and getattr(config, "use_sliding_window", True)):
+    why = other_layers(config) or changing_rotary(config)
+    if why:
         raise SettingError(
-            "information gain is scored from the trajectory's own keys and values, which needs "
-            f"full attention in every layer, but {config.model_type} has layers {sorted(kinds)} "
-            f'and sliding_window={window}; method="plain" scores it, one full pass a history'
-        )
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kind = rope.get("rope_type", "default")
-    if kind in ("dynamic", "longrope"):
-        raise SettingError(
-            f"the rotary embedding of {config.model_type} is {kind!r}: it changes with the length, "
-            "so that keys can't be kept; set another in the model's configuration, or use "
-            'method="plain"'
+            "log-probs are scored from the trajectory's own keys and values, which needs full "
+            f"attention in every layer and keys that stay, but {why}; set rl.scoring to plain "
+            '(method="plain"), which makes one full pass a history'
         )

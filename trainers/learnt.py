@@ -21,6 +21,7 @@ from trainers.loss_settings import LossSettings
 from trainers.losses import AgentTokens
 from trainers.other_log_probs import sampled_log_probs
 from trainers.rows import Row
+from trainers.trajectory_scores import Method
 
 PerToken = NDArray[np.float32]
 
@@ -85,6 +86,7 @@ def learnt_rollouts(
     settings: LossSettings,
     chunk_tokens: int,
     policy: Sequence[PerToken] | None = None,
+    scoring: Method = "auto",
 ) -> list[LearntRollout]:
     """Rollouts with the log-probs that the loss needs besides those of the sampling.
 
@@ -97,6 +99,7 @@ def learnt_rollouts(
         chunk_tokens: tokens of one forward pass.
         policy: the model's log-probs of each trajectory's sampled ids, where a pass has
             given them already.
+        scoring: how log-probs are computed.
     """
     found = [
         LearntRollout.of(trajectory, per_turn)
@@ -104,12 +107,12 @@ def learnt_rollouts(
     ]
     transcripts = [item.transcript for item in found]
     if settings.importance_cap is not None:
-        old = policy or sampled_log_probs(model, transcripts, chunk_tokens)
+        old = policy or sampled_log_probs(model, transcripts, chunk_tokens, scoring)
         found = [replace(item, old=values) for item, values in zip(found, old, strict=True)]
     if settings.kl_weight > 0:
         if reference is None:
             raise ValueError("kl_weight needs a reference model")
-        held = sampled_log_probs(reference, transcripts, chunk_tokens)
+        held = sampled_log_probs(reference, transcripts, chunk_tokens, scoring)
         found = [replace(item, reference=values) for item, values in zip(found, held, strict=True)]
     return found
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from replay.transcript import Transcript
 from trainers.information_gain import score_item
-from trainers.trajectory_scores import score_trajectories
+from trainers.trajectory_scores import Method, score_trajectories
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -27,7 +27,10 @@ def frozen_copy(model: Model) -> Model:
 
 
 def sampled_log_probs(
-    model: nn.Module, transcripts: Sequence[Transcript], chunk_tokens: int
+    model: nn.Module,
+    transcripts: Sequence[Transcript],
+    chunk_tokens: int,
+    method: Method = "auto",
 ) -> list[NDArray[np.float32]]:
     """For each transcript the raw log-probs of all ids the agent sampled, in order.
 
@@ -35,11 +38,12 @@ def sampled_log_probs(
         model: a Transformers causal language model; its mode and gradients stay as they are.
         transcripts: whatever sampled them.
         chunk_tokens: tokens of one forward pass.
+        method: as of :func:`trainers.trajectory_scores.score_trajectories`.
 
     Raises:
         SettingError: as :func:`trainers.trajectory_scores.score_trajectories`.
     """
     items = [score_item(transcript) for transcript in transcripts]
-    scores = score_trajectories(model, items, chunk_tokens=chunk_tokens)
+    scores = score_trajectories(model, items, chunk_tokens=chunk_tokens, method=method)
     empty = np.zeros(0, np.float32)
     return [np.concatenate([empty, *score.log_probs]) for score in scores]

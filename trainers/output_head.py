@@ -108,6 +108,12 @@ def chunk_size(head: nn.Module) -> int:
     return max(16, min(CHUNK, LOGITS_HELD // vocabulary))
 
 
+def computed_in(weight: Tensor) -> torch.dtype:
+    """What a linear layer of this weight computes in, here and now."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+
+
 class _LogProbs(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -120,7 +126,7 @@ class _LogProbs(torch.autograd.Function):
         entropies_too: bool,
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(states, weight, targets)
-        ctx.size, ctx.final, ctx.dtype = size, final, _compute_dtype(weight)
+        ctx.size, ctx.final, ctx.dtype = size, final, computed_in(weight)
         ctx.entropies_too = entropies_too
         work = _Work(states, weight, ctx.dtype, size, final)
         log_probs, entropies = [], []
@@ -157,7 +163,7 @@ class _NLL(torch.autograd.Function):
         size: int,
         final: FinalLogits,
     ) -> Tensor:
-        work = _Work(states, weight, _compute_dtype(weight), size, final)
+        work = _Work(states, weight, computed_in(weight), size, final)
         gradients = _Gradients(states, weight, ctx.needs_input_grad[:2])
         upstream = torch.full((len(targets), 1), -1 / total, device=states.device)
         picked = []
@@ -294,12 +300,6 @@ def _scores(
 
 def _is_matrix(head: nn.Module) -> bool:
     return type(head) is nn.Linear and head.bias is None
-
-
-def _compute_dtype(weight: Tensor) -> torch.dtype:
-    """What a linear layer of this weight computes in, here and now."""
-    kind = weight.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
 def _chunks(count: int, size: int) -> Iterator[slice]:

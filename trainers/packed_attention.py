@@ -25,8 +25,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from agents.engines.attention_kinds import capped_attention, other_layers
 from drv_env.errors import SettingError
-from trainers.causal_model import CausalModel, unknown_attention
+from trainers.causal_model import CausalModel, evaluating, unknown_attention
 from trainers.rows import Row
 
 ATTENTION = "drv_documents"
@@ -72,7 +73,12 @@ def attending(model: nn.Module) -> Iterator[None]:
 
     Outside it is what it was.  Inside, only passes that are given documents work.
     """
-    config = CausalModel(model).config
+    with _replacing(CausalModel(model).config):
+        yield
+
+
+@contextmanager
+def _replacing(config: Any) -> Iterator[None]:
     AttentionInterface.register(ATTENTION, _attend)
     before = config._attn_implementation
     config._attn_implementation = ATTENTION
@@ -111,6 +117,60 @@ def document_states(model: CausalModel, ids: Tensor, documents: Documents) -> Te
             "their attention from Transformers' interface; set packed to False"
         )
     return found
+
+
+def packing_problem(model: Any) -> str:
+    """Why a model can't be trained on packed documents, in words; "" where nothing says so.
+
+    Args:
+        model: of Transformers; may be without weights, on PyTorch's device ``meta``.
+    """
+    decoder = model.get_decoder()
+    config, name = decoder.config, type(model).__name__
+    why = other_layers(config) or capped_attention(config)
+    if why:
+        return why
+    documents = Documents([2, 2], "meta")
+    try:
+        with _replacing(config), torch.no_grad():
+            decoder(
+                input_ids=torch.zeros(1, 4, dtype=torch.long, device="meta"),
+                position_ids=documents.positions,
+                use_cache=False,
+                documents=documents,
+            )
+    except _NotGivenError:
+        return f"{name}'s layers don't hand them to their attention"
+    except SettingError as error:
+        return str(error).partition(",")[0]
+    except Exception:  # noqa: BLE001 (not every model runs without weights; it is tried again with)
+        return ""
+    if documents.layers != config.num_hidden_layers:
+        return f"not all layers of {name} take their attention from Transformers' interface"
+    return ""
+
+
+def refuse_unpackable(model: nn.Module) -> None:
+    """Refuse a model whose hidden states of packed documents differ from those of each alone.
+
+    Raises:
+        SettingError: naming the model, and what to set.
+    """
+    causal = CausalModel(model)
+    ids = torch.arange(12, device=causal.device)[None] * 7 % causal.vocabulary
+    lengths = [5, 3, 4]
+    with evaluating(causal.whole):
+        alone = torch.cat([causal.states(part) for part in ids.split(lengths, dim=1)], dim=1)
+        with attending(model):
+            packed = document_states(causal, ids, Documents(lengths, causal.device))
+    share = 1e-4 if causal.head.weight.dtype == torch.float32 else 0.05
+    if not torch.allclose(
+        packed.float(), alone.float(), atol=share * float(alone.abs().max()), equal_nan=True
+    ):
+        raise SettingError(
+            f"{type(causal.whole).__name__} computes packed documents otherwise than each by "
+            "itself; set packed to False"
+        )
 
 
 def attend(

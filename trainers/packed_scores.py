@@ -203,4 +203,5 @@ def _attend(
             "a model is being scored whose configuration object another one, running at the same "
             "time, shares; give each its own (copy.deepcopy)"
         )
+    query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves them apart
     return attention(query, key, value, scaling).transpose(1, 2).contiguous(), None

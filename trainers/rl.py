@@ -29,11 +29,13 @@ from drv_env.task_order import TaskOrder
 from drv_env.tasks import Task
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
+from trainers.causal_model import CausalModel
 from trainers.information_gain import ModelScores, score_with_model, with_gains
 from trainers.learnt import learnt_rollouts
 from trainers.model_setup import computing, engine_weights
 from trainers.optimiser import make_optimiser, set_rate
 from trainers.other_log_probs import frozen_copy
+from trainers.packed_attention import refuse_unpackable
 from trainers.registry import ADVANTAGES
 from trainers.rl_config import RLConfig, usual_sampling
 from trainers.rl_metrics import (
@@ -46,6 +48,7 @@ from trainers.rl_metrics import (
 from trainers.rollouts import rollouts_of
 from trainers.step_advantages import step_advantages
 from trainers.training_state import Keeper
+from trainers.trajectory_scores import score_trajectories
 from trainers.update import update_policy
 
 __all__ = ["RLConfig", "RLStep", "train_rl"]
@@ -95,7 +98,7 @@ def train_rl(
         The steps that this call took, without their trajectories.
 
     Raises:
-        SettingError: when env, engine or state don't fit the settings.
+        SettingError: when model, env, engine or state don't fit the settings.
     """
     ADVANTAGES[config.advantages]  # known, or refused
     sampling = config.sampling or usual_sampling(unwrapped(env).game.rules, template)
@@ -108,6 +111,9 @@ def train_rl(
             "a run that keeps its state needs rollout.seed, or what it samples would depend on how "
             "often it was taken up; set RLConfig(rollout=RolloutSettings(seed=0))"
         )
+    device = next(model.parameters()).device
+    with computing(device, config.precision):
+        _refuse_unfit(model, config)
     keeper = Keeper(state, model, optimiser, _settings(config, tasks), {"minibatches": rng})
     begun = keeper.start()
     order = TaskOrder(tasks, config.seed)
@@ -128,7 +134,6 @@ def train_rl(
         config.max_staleness,
         meter or Meter(),
     )
-    device = next(model.parameters()).device
     background.run(engine.update_weights(engine_weights(model)))
     done: list[RLStep] = []
     with played as rollouts, keeper.guard() as interrupt:
@@ -148,6 +153,7 @@ def train_rl(
                         template,
                         config.gain,
                         chunk_tokens=config.microbatch_tokens,
+                        method=config.scoring,
                     )
                 trajectories = scores.trajectories
             elif config.credit.information_gain:
@@ -168,6 +174,7 @@ def train_rl(
                     config.loss,
                     config.microbatch_tokens,
                     None if scores is None else scores.of(advantages.learnt),
+                    config.scoring,
                 )
             rate = set_rate(optimiser, config, step, config.steps)
             update = update_policy(model, optimiser, batch, config, rng)
@@ -198,6 +205,15 @@ def train_rl(
                 raise KeyboardInterrupt
             phases = Phases()
     return done
+
+
+def _refuse_unfit(model: nn.Module, config: RLConfig) -> None:
+    """What of the settings this model can't do, before anything is rolled out."""
+    CausalModel(model)  # its log-probs can be computed, or it is refused
+    if config.packed:
+        refuse_unpackable(model)
+    if config.scored_for:
+        score_trajectories(model, [], method=config.scoring)
 
 
 def _settings(config: RLConfig, tasks: Sequence[Task]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from trainers.loss_settings import LossSettings
 from trainers.model_setup import Precision
 from trainers.optimiser_settings import OptimiserSettings
 from trainers.rollouts import RolloutWay, check_way
+from trainers.trajectory_scores import Method
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,11 @@ class RLConfig(OptimiserSettings):
         gain: how information gain is scored, where ``credit`` uses it.
         gain_by: who scores it: the ``model`` being trained, in one pass a trajectory that
             also gives the log-probs before the update, or the ``engine``, probe by probe.
+        scoring: how the model's log-probs of gains, of importance correction and of the KL's
+            reference are computed: ``auto`` from kept keys and values, packed where that
+            can be; ``plain``, one full pass a history, is for models with sliding windows or
+            other attention, and slow where gains are scored; see
+            :func:`trainers.trajectory_scores.score_trajectories`.
         steps: rollout batches.
         tasks_per_step: questions a step.
         group_size: rollouts a question, at least 2: statistics are within the group.
@@ -70,6 +76,7 @@ class RLConfig(OptimiserSettings):
     advantages: str = "credit"
     gain: GainSettings = field(default_factory=GainSettings)
     gain_by: Literal["model", "engine"] = "model"
+    scoring: Method = "auto"
     steps: int = 40
     tasks_per_step: int = 8
     group_size: int = 8
@@ -107,6 +114,17 @@ class RLConfig(OptimiserSettings):
         if self.sampling is not None:
             _check_sampling(self.sampling)
         check_way(self.rollouts, self.rollout, self.max_staleness)
+
+    @property
+    def scored_for(self) -> list[str]:
+        """Settings for which log-probs are scored with the model, by their names."""
+        gains = self.credit.information_gain and self.gain_by == "model"
+        wanted = {
+            "gain_by model": gains,
+            "loss.importance_cap": self.loss.importance_cap is not None,
+            "loss.kl_weight": self.loss.kl_weight > 0,
+        }
+        return [name for name, is_wanted in wanted.items() if is_wanted]
 
     @property
     def follows_steps(self) -> bool:

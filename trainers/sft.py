@@ -21,12 +21,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from drv_env.settings import SEED, at_least, check_fields
-from trainers.causal_model import evaluating
+from trainers.causal_model import CausalModel, evaluating
 from trainers.log_probs import token_log_probs, token_nll
 from trainers.model_setup import Precision, computing
 from trainers.optimiser import clipped_step, make_optimiser, set_rate
 from trainers.optimiser_settings import OptimiserSettings, Schedule
-from trainers.packed_attention import Documents, attending, pack_rows
+from trainers.packed_attention import Documents, attending, pack_rows, refuse_unpackable
 from trainers.rows import Row, pad_rows
 from trainers.sft_batches import Batches, Rows, checked, micro_batches, parts
 from trainers.training_state import Keeper
@@ -150,8 +150,8 @@ def train_sft(
         The measurements of the steps that this call took.
 
     Raises:
-        SettingError: when there are no rows, a row has nothing to learn, or the state in the
-            folder is of another run.
+        SettingError: when there are no rows, a row has nothing to learn, the state in the
+            folder is of another run, or the model can't be trained as it is to be.
     """
     batches = Batches(
         rows,
@@ -167,6 +167,9 @@ def train_sft(
     optimiser = make_optimiser(model, config)
     keeper = Keeper(state, model, optimiser, _settings(config, batches.digest))
     done: list[SFTStep] = []
+    CausalModel(model)  # its log-probs can be computed, or it is refused
+    if config.packed:
+        refuse_unpackable(model)
     model.train()
     with keeper.guard() as interrupt:
         for number in range(keeper.start() + 1, steps + 1):

@@ -27,6 +27,7 @@ from transformers import DynamicCache
 from drv_env.errors import SettingError
 from drv_env.settings import at_least, checked_whole
 from trainers.causal_model import CausalModel, evaluating, refuse_changing_past
+from trainers.output_head import computed_in
 from trainers.packed_scores import score_batch
 from trainers.score_items import Branch, ScoreItem, Scores
 
@@ -54,7 +55,7 @@ def score_trajectories(
     Args:
         model: a Transformers causal language model, of any float type; may be in training
             mode, with gradient checkpointing, wrapped by peft.
-        items: what to score.
+        items: what to score; none to learn whether the model can be scored.
         chunk_tokens: tokens of trajectories in one forward pass.
         branch_tokens: tokens of branches in one forward pass; a longer branch is alone.
         method: ``auto`` is ``packed``, or ``sequential`` where the model's attention can't
@@ -76,8 +77,12 @@ def score_trajectories(
         if method in ("auto", "packed"):
             problem = _packing_problem(causal)
             if problem and method == "packed":
-                raise SettingError(f'{problem}; method="sequential" scores it')
+                raise SettingError(
+                    f'{problem}; set rl.scoring to auto or sequential (method="sequential")'
+                )
             method = "sequential" if problem else "packed"
+        if method == "sequential":
+            _refuse_changed_by_cache(causal)
         found: list[Found] = []
         for batch in _batches(items, chunk_tokens):
             if method == "packed":
@@ -199,38 +204,68 @@ def _flex(model: CausalModel) -> bool:
     return model.device.type == "cuda"
 
 
-_PACKING: weakref.WeakKeyDictionary[nn.Module, dict[torch.device, str]]
-_PACKING = weakref.WeakKeyDictionary()
-"""Why a model can't be packed on a device, "" where it can; found once."""
+Way = tuple[torch.device, torch.dtype]
+
+_PACKING: weakref.WeakKeyDictionary[nn.Module, dict[Way, str]] = weakref.WeakKeyDictionary()
+"""Why a model can't be packed on a device, computing in a type, "" where it can; found once."""
 
 
 def _packing_problem(model: CausalModel) -> str:
     known = _PACKING.setdefault(model.whole, {})
-    if model.device not in known:
-        known[model.device] = problem = _find_packing_problem(model)
+    way = model.device, computed_in(model.head.weight)
+    if way not in known:
+        known[way] = problem = _find_packing_problem(model)
         if problem:
             log.warning("trajectories are scored branch by branch, which is slower: %s", problem)
-    return known[model.device]
+    return known[way]
 
 
 def _find_packing_problem(model: CausalModel) -> str:
     """A few ids and two branches, packed, must give what full passes give."""
-    name = type(model.whole).__name__
+    name, item = type(model.whole).__name__, _few_ids(model)
     if model.device.type not in ("cpu", "cuda"):
         return f"there is no packed attention on {model.device.type}"
-    ids = (np.arange(9) * 7 % model.vocabulary).astype(np.int32)
-    both, second = np.array([True, True]), np.array([False, True])
-    item = ScoreItem(ids, [(1, 9)], [Branch(4, ids[:2], both), Branch(9, ids[2:4], second)])
     try:
         # two items, for what stands beside a row must not matter either
         packed = score_batch(model, [item, item], 5, 4, _flex(model))
     except Exception as error:  # noqa: BLE001 (whatever the model does, it can't be packed)
         return f"{name}'s attention can't be replaced ({type(error).__name__}: {error})"
+    if all(_as_plainly(model, item, each) for each in zip(*packed, strict=True)):
+        return ""
+    return f"{name} scored packed differs from {name} scored by itself"
+
+
+_CACHED: weakref.WeakKeyDictionary[nn.Module, set[Way]] = weakref.WeakKeyDictionary()
+"""Where a model's own cache is known to change nothing."""
+
+
+def _refuse_changed_by_cache(model: CausalModel) -> None:
+    known = _CACHED.setdefault(model.whole, set())
+    way = model.device, computed_in(model.head.weight)
+    if way in known:
+        return
+    item, why = _few_ids(model), "differs from it scored by itself"
+    try:
+        same = _as_plainly(model, item, _sequential(model, item, 5))
+    except Exception as error:  # noqa: BLE001 (whatever the model does, it can't be scored so)
+        same, why = False, f"fails ({type(error).__name__}: {error})"
+    if not same:
+        raise SettingError(
+            f"{type(model.whole).__name__} scored from keys and values that are kept {why}; set "
+            'rl.scoring to plain (method="plain"), which makes one full pass a history'
+        )
+    known.add(way)
+
+
+def _few_ids(model: CausalModel) -> ScoreItem:
+    ids = (np.arange(9) * 7 % model.vocabulary).astype(np.int32)
+    both, second = np.array([True, True]), np.array([False, True])
+    return ScoreItem(ids, [(1, 9)], [Branch(4, ids[:2], both), Branch(9, ids[2:4], second)])
+
+
+def _as_plainly(model: CausalModel, item: ScoreItem, found: Found) -> bool:
+    """Whether these log-probs are those of full passes."""
+    atol = 1e-4 if computed_in(model.head.weight) == torch.float32 else 0.2
     plain = _plain(model, item)
-    exact = model.head.weight.dtype == torch.float32
-    for row in range(2):
-        pairs = zip([packed[0][row], *packed[1][row]], [plain[0], *plain[1]], strict=True)
-        for ours, own in pairs:
-            if not np.allclose(ours, own, atol=1e-4 if exact else 0.2, rtol=0, equal_nan=True):
-                return f"{name} scored packed differs from {name} scored by itself"
-    return ""
+    pairs = zip([found[0], *found[1]], [plain[0], *plain[1]], strict=True)
+    return all(np.allclose(*pair, atol=atol, rtol=0, equal_nan=True) for pair in pairs)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from agents.engines.attention_kinds import changing_rotary, other_layers
 from agents.engines.final_logits import final_logits
 from drv_env.errors import SettingError
 
@@ -200,12 +201,11 @@ class Forward:
 
 
 def _refuse_unfit(config: Any) -> None:
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None)
-    if kinds != {"full_attention"} or (window and getattr(config, "use_sliding_window", True)):
+    why = other_layers(config) or changing_rotary(config)
+    if why:
         raise SettingError(
-            f"this engine needs full attention in every layer, but {config.model_type} has "
-            f"layers {sorted(kinds)} and sliding_window={window}; use the vLLM engine"
+            "this engine needs full attention in every layer and keys that stay, but "
+            f"{why}; use the vLLM engine"
         )
     attention = getattr(config, "_attn_implementation", None)
     if attention not in ("sdpa", "eager"):

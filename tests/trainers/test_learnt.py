@@ -189,3 +189,25 @@ def test_metrics_of_an_update_are_means_over_the_tokens_of_its_minibatches(
     assert 0 < np.mean(expected["clip_share"]) < 1
     for name, values in expected.items():
         assert found[name] == pytest.approx(np.mean(values), rel=1e-4, abs=1e-6), name
+
+
+def test_a_model_with_sliding_windows_is_scored_plainly(tiny_game, played):
+    """Old and reference log-probs, by one pass a trajectory; else refused, with what to set."""
+    layers = tiny_game.model().config.num_hidden_layers
+    kinds = ["sliding_attention"] + ["full_attention"] * (layers - 1)
+    changed = copy.deepcopy(tiny_game.model().config)
+    changed.use_sliding_window, changed.sliding_window, changed.layer_types = True, 8, kinds
+    torch.manual_seed(0)
+    sliding = type(tiny_game.model())(changed).eval()
+    per_turn = [np.ones(len(item.transcript.log_probs)) for item in played]
+    settings = LossSettings(importance_cap=2.0, kl_weight=0.1)
+    asked = (played, per_turn, sliding, frozen_copy(sliding), settings, 512)
+    with pytest.raises(SettingError, match=r"rl\.scoring to plain"):
+        learnt_rollouts(*asked)
+    for item in learnt_rollouts(*asked, scoring="plain"):
+        ids = torch.from_numpy(np.asarray(item.transcript.ids, np.int64))[None]
+        with torch.no_grad():
+            logits = sliding(input_ids=ids).logits[0, :-1].log_softmax(-1)
+        own = logits.gather(-1, ids[0, 1:, None])[:, 0].numpy()[item.row.mask[1:]]
+        np.testing.assert_allclose(item.old, own, atol=1e-4)
+        np.testing.assert_allclose(item.reference, own, atol=1e-4)

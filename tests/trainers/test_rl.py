@@ -506,3 +506,24 @@ def test_a_gradient_that_is_no_number_never_gets_into_the_weights(tiny_game, pol
         update_policy(model, optimiser, rollouts, RLConfig(), np.random.default_rng(0))
     for each, old in zip(list(model.parameters())[1:], before, strict=True):
         assert torch.equal(each, old)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"credit": GRPO, "loss": LossSettings(importance_cap=2.0)}, r"rl\.scoring to plain"),
+        ({"credit": GRPO, "packed": True}, r"sliding_window.*set packed to False"),
+        ({}, r"rl\.scoring to plain"),
+    ],
+)
+def test_what_a_model_cannot_do_is_refused_before_anything_is_played(tiny_game, engine, more, said):
+    config = copy.deepcopy(tiny_game.model().config)
+    config.use_sliding_window, config.sliding_window = True, 4
+    kinds = ["sliding_attention"] + ["full_attention"] * (config.num_hidden_layers - 1)
+    config.layer_types = kinds
+    model = type(tiny_game.model())(config)
+    version = engine.weight_version
+    settings = RLConfig(steps=1, tasks_per_step=1, group_size=2, **more)
+    with pytest.raises(SettingError, match=said):
+        train_rl(model, engine, tiny_game.envs, tiny_game.template, tiny_game.tasks, settings)
+    assert engine.weight_version == version

@@ -415,3 +415,28 @@ def test_a_value_that_is_not_finite_is_none():
     item = ScoreItem(ids, [(2, 4)], [Branch(5, ids[:2], np.ones(2, bool))] * 3)
     found = [np.array(pair, np.float32) for pair in ((-1, -2), (-1, -np.inf), (np.nan, -1))]
     assert Scores.of(item, np.zeros(2, np.float32), found).values == [-1.5, None, None]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_mixed_precision_comes_near_by_every_method(model, items, expected, method, caplog):
+    with (
+        caplog.at_level(logging.WARNING, "trainers"),
+        torch.autocast("cpu", torch.bfloat16),
+    ):
+        assert_same(score_trajectories(model, items, method=method), expected, atol=0.1)
+    assert not caplog.text  # packed, not branch by branch
+
+
+def test_a_cache_that_changes_the_past_is_refused(items, monkeypatch):
+    model = qwen()
+    whole = type(model.model).forward
+
+    def forgetting(self, input_ids=None, **named):
+        found = whole(self, input_ids=input_ids, **named)
+        if named.get("use_cache"):
+            found.last_hidden_state = found.last_hidden_state.flip(-1)
+        return found
+
+    monkeypatch.setattr(type(model.model), "forward", forgetting)
+    with pytest.raises(SettingError, match=r"differs from it scored by itself.*plain"):
+        score_trajectories(model, items, method="sequential")

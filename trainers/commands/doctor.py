@@ -85,6 +85,7 @@ def examine(endpoints: bool = False) -> Iterator[Finding]:
     yield from _packages()
     yield from _shadows()
     yield from _devices()
+    yield from _architectures()
     yield from _keys()
     if endpoints:
         from drv_env import background
@@ -154,6 +155,22 @@ def _devices() -> Iterator[Finding]:
     else:
         remedy = "none needed for the demo and the tests"
         yield Finding("NVIDIA driver", "missing", "no GPU to be seen", remedy)
+
+
+def _architectures() -> Iterator[Finding]:
+    """Model types of a config.json; tests compare each with Transformers' own loss."""
+    from trainers.architectures import FULL_ATTENTION, NOT_PACKED, OTHER_ATTENTION
+
+    for subject, names, remedy in (
+        ("models, all uses", FULL_ATTENTION, "with a sliding window they are as the last row"),
+        ("models, not packed", NOT_PACKED, "leave sft.packed and rl.packed false"),
+        (
+            "models with windows or states",
+            OTHER_ATTENTION,
+            "not packed; for reinforcement set engine.kind to vllm and rl.scoring to plain",
+        ),
+    ):
+        yield Finding(subject, "ok", ", ".join(sorted(names)), remedy)
 
 
 def _keys() -> Iterator[Finding]:

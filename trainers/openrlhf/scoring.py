@@ -16,6 +16,7 @@ from typing import Any
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 from trainers.information_gain import GainSettings, score_with_model
+from trainers.trajectory_scores import Method
 
 Gains = list[float | None]
 """Of each turn of a trajectory, None where none was computed."""
@@ -54,6 +55,7 @@ def gains_on_rank(
     template: ChatTemplate,
     settings: GainSettings,
     tokens: int,
+    method: Method = "auto",
 ) -> list[Gains]:
     """Gains of these trajectories by the weights of a DeepSpeed engine.
 
@@ -66,6 +68,7 @@ def gains_on_rank(
         template: of the transcripts.
         settings: what is scored.
         tokens: of one forward pass.
+        method: of scoring.
 
     Raises:
         SettingError: when the model can't be scored.
@@ -80,6 +83,7 @@ def gains_on_rank(
             settings,
             chunk_tokens=tokens,
             branch_tokens=tokens,
+            method=method,
         )
     return [[reward.information_gain for reward in item.rewards] for item in scores.trajectories]
 

@@ -24,9 +24,12 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from agents.engines.attention_kinds import changing_rotary, other_layers
+from agents.engines.final_logits import cap_of
 from drv_env.errors import SettingError, boundary
 from trainers.model_setup import LoRASettings, ModelSettings
 from trainers.output_head import CHUNK, LOGITS_HELD
+from trainers.packed_attention import packing_problem
 
 GIB = 2**30
 
@@ -42,6 +45,11 @@ class ModelShape:
         queries, keys: width of all query heads, and of all key heads.
         positions: tokens of context; None where it doesn't say.
         dropout: the largest of its dropouts.
+        past: why keys and values that are kept are not what full passes make, in words; "" where
+            they are.
+        packing: why documents can't be packed; "" where they can.
+        capped: whether its logits are capped.
+        balancing: what its own loss adds to the tokens', in words.
     """
 
     parameters: int
@@ -54,6 +62,10 @@ class ModelShape:
     keys: int
     positions: int | None
     dropout: float
+    past: str = ""
+    packing: str = ""
+    capped: bool = False
+    balancing: str = ""
 
     @classmethod
     def of(cls, folder: str | Path, lora: LoRASettings | None = None) -> ModelShape:
@@ -81,6 +93,10 @@ class ModelShape:
             keys=int(kv_heads) * int(head),
             positions=getattr(text, "max_position_embeddings", None),
             dropout=max((_dropout(text, name) for name in _DROPOUTS), default=0.0),
+            past=other_layers(text) or changing_rotary(text),
+            packing=packing_problem(model),
+            capped=cap_of(text) is not None,
+            balancing=_balancing(text),
         )
 
 
@@ -98,6 +114,14 @@ _DROPOUTS = (
 def _dropout(config: Any, name: str) -> float:
     value = getattr(config, name, 0.0)
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _balancing(config: Any) -> str:
+    """Terms of a model's own loss that depend on more than the tokens."""
+    router = getattr(config, "output_router_logits", False)
+    found = {"output_router_logits, which balances experts": router}
+    found["z_loss_coefficient"] = getattr(config, "z_loss_coefficient", 0.0)
+    return " and ".join(name for name, asked in found.items() if asked)
 
 
 def _adapters(model: nn.Module, lora: LoRASettings) -> int:
@@ -149,8 +173,10 @@ def training_memory(shape: ModelShape, settings: ModelSettings, tokens: int) -> 
     how = f"{tokens:,} tokens at once, {'with' if checkpointing else 'without'} checkpointing"
     parts.append(Part("activations", held, how))
     chunk = max(16, min(CHUNK, LOGITS_HELD // shape.vocabulary))
-    logits = 2 * 4 * chunk * shape.vocabulary
-    parts.append(Part("logits", logits, f"2 × {chunk:,} positions × {shape.vocabulary:,} × 4"))
+    held = 3 if shape.capped else 2
+    logits = held * 4 * chunk * shape.vocabulary
+    how = f"{held} × {chunk:,} positions × {shape.vocabulary:,} × 4"
+    parts.append(Part("logits", logits, how))
     return parts
 
 

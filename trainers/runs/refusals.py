@@ -84,10 +84,54 @@ def refuse_unfit(playing: Playing, shape: ModelShape) -> None:
             f"{run.model.folder}/config.json has a dropout of {shape.dropout}: reinforcement "
             "compares log-probs of the same weights, which dropout makes noise of; set it to 0"
         )
+    refuse_attention(run, shape)
     if len(playing.tasks) < run.rl.tasks_per_step:
         raise SettingError(
             f"rl.tasks_per_step is {run.rl.tasks_per_step}, but there are {len(playing.tasks):,} "
             "questions to train on; lower it, or add questions"
+        )
+
+
+def refuse_attention(run: RLRun, shape: ModelShape) -> None:
+    """What sliding windows and other attention of the model rule out; all of it in one line.
+
+    Raises:
+        SettingError: naming the settings, and what to do.
+    """
+    rl, found = run.rl, []
+    device = run.backend == "device"
+    scored = [f"rl.{name}" for name in rl.scored_for if device or name.startswith("gain")]
+    if shape.past and scored and rl.scoring != "plain":
+        found.append(
+            f"{' and '.join(scored)} can't be scored from keys and values that are kept "
+            f"(rl.scoring {rl.scoring}): set rl.scoring to plain, one full pass a history"
+        )
+    if shape.past and device and run.engine.kind == "transformers":
+        found.append("engine.kind transformers can't play it: set engine.kind to vllm")
+    if found:
+        raise SettingError(f"{shape.past}, so that {'; and '.join(found)}")
+    if device and rl.packed and shape.packing:
+        raise SettingError(f"{shape.packing}, so that rows can't be packed; set rl.packed to false")
+
+
+def refuse_packing(run: SFTRun, shape: ModelShape) -> None:
+    """Packed rows of a model that would see over their ends.
+
+    Raises:
+        SettingError: naming the setting.
+    """
+    if run.backend == "device" and run.sft.packed and shape.packing:
+        raise SettingError(
+            f"{shape.packing}, so that rows can't be packed; set sft.packed to false"
+        )
+
+
+def balancing_warning(shape: ModelShape) -> Iterator[str]:
+    """What the model's own loss would add, and none here does."""
+    if shape.balancing:
+        yield (
+            f"the model's config.json has {shape.balancing}: no such term is added here, the loss "
+            "is that of the tokens alone"
         )
 
 

@@ -31,7 +31,13 @@ from trainers.runs.memory import (
 )
 from trainers.runs.plan import Plan
 from trainers.runs.playing import Playing, engine_dtype, plan_playing
-from trainers.runs.refusals import refuse_unfit, refuse_unplayable, refuse_unusable, warnings_of
+from trainers.runs.refusals import (
+    balancing_warning,
+    refuse_unfit,
+    refuse_unplayable,
+    refuse_unusable,
+    warnings_of,
+)
 from trainers.runs.run_config import RLRun
 from trainers.runs.running import (
     STATE,
@@ -136,7 +142,7 @@ class RLJob:
         if done:
             rows.append(("done already", f"{done:,} steps"))
         device = chosen_device(self.config.model)
-        warnings = list(warnings_of(self.playing))
+        warnings = [*warnings_of(self.playing), *balancing_warning(self.shape)]
         return Plan(f"{self.name}: the plan", rows, self.memory(), device_memory(device), warnings)
 
     def _sizes(self) -> str:

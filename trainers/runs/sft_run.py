@@ -29,7 +29,7 @@ from trainers.packed_rows import DocumentRows
 from trainers.run_folder import ROWS, RunFolder
 from trainers.runs.memory import ModelShape, Part, device_memory, training_memory
 from trainers.runs.plan import Plan
-from trainers.runs.refusals import refuse_unusable
+from trainers.runs.refusals import balancing_warning, refuse_packing, refuse_unusable
 from trainers.runs.run_config import SFTRun
 from trainers.runs.running import (
     STATE,
@@ -66,6 +66,7 @@ def planned_sft(run: SFTRun, name: str, say: Say) -> SFTJob:
     """The same without a look at an earlier life of the run, for any backend."""
     refuse_unusable(run)
     shape = ModelShape.of(run.model.folder, run.model.lora.settings())
+    refuse_packing(run, shape)
     source = template_source(run.model.chat_template, lambda _: "model.chat_template")
     make = partial(ChatTemplate.from_folder, run.model.folder, chat_template=source)
     template = make()
@@ -210,7 +211,13 @@ class SFTJob:
             ("folder", str(self.config.out)),
         ]
         device = chosen_device(self.config.model)
-        return Plan(f"{self.name}: the plan", rows, self.memory(), device_memory(device))
+        return Plan(
+            f"{self.name}: the plan",
+            rows,
+            self.memory(),
+            device_memory(device),
+            list(balancing_warning(self.shape)),
+        )
 
     def memory(self) -> list[Part]:
         """Of the trainer."""

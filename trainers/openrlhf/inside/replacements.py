@@ -93,6 +93,7 @@ class PolicyActor(_Actor):
             self._template,
             self._run.rl.config.gain,
             self._run.cluster.score_tokens,
+            self._run.rl.config.scoring,
         )
 
     def drv_save_weights(self, path: str) -> None:

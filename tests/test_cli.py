@@ -1,5 +1,7 @@
 """The drv command: quick help, one clear line for what a user can mend."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -48,11 +50,18 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path, capsys):
     assert [item.name for item in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_very_small_demo_runs_whole(tmp_path, capsys):
-    out = tmp_path / "run"
-    arguments = "--expert-episodes 64 --rl-steps 1 --questions 8 --copy-steps 5 --worlds 2"
-    assert main(["demo", "--out", str(out), *arguments.split()]) == 0
-    printed = capsys.readouterr().out
+@pytest.fixture(scope="module")
+def small_demo(tmp_path_factory):
+    """The folder of a very small demo, and what it printed."""
+    out = tmp_path_factory.mktemp("demo") / "run"
+    arguments = "--expert-episodes 32 --rl-steps 1 --questions 4 --copy-steps 2 --worlds 2"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["demo", "--out", str(out), *arguments.split()]) == 0
+    return out, printed.getvalue()
+
+
+def test_a_very_small_demo_runs_whole(small_demo):
+    out, printed = small_demo
     for stage in ("untrained", "SFT", "IGPO"):
         assert stage in printed
     assert {path.name for path in out.iterdir()} >= {
@@ -63,21 +72,19 @@ def test_a_very_small_demo_runs_whole(tmp_path, capsys):
         "checkpoints",
     }
     config = json.loads((out / "config.json").read_text())
-    assert config["config"]["demo"]["expert_episodes"] == 64
+    assert config["config"]["demo"]["expert_episodes"] == 32
     assert config["versions"]["torch"].startswith("2.")
     phases = {json.loads(line)["phase"] for line in (out / "metrics.jsonl").open()}
     assert phases == {"copy", "sft", "rl", "evaluation"}
 
 
-def test_its_checkpoint_loads_with_transformers_and_its_template_here(tmp_path, capsys):
+def test_its_checkpoint_loads_with_transformers_and_its_template_here(small_demo, capsys):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from replay.store import read_trajectories
     from replay.template import ChatTemplate
 
-    out = tmp_path / "run"
-    arguments = "--expert-episodes 32 --rl-steps 1 --questions 4 --copy-steps 2 --worlds 1"
-    assert main(["demo", "--out", str(out), *arguments.split()]) == 0
+    out, _ = small_demo
     folder = out / "checkpoints" / "final"
     model = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -89,11 +96,10 @@ def test_its_checkpoint_loads_with_transformers_and_its_template_here(tmp_path, 
     assert template.prompt(messages).tolist() == theirs
     (item, *_) = read_trajectories(out / "trajectories" / "rl-0001.parquet")
     assert item.transcript.turns == len(item.turns)
-    capsys.readouterr()
     # it says how it plays, and drv eval plays it so
     assert main(["eval", "world", "--model", str(folder), "--questions", "4", "--json"]) == 0
     settings = json.loads(capsys.readouterr().out)["settings"]
-    assert (settings["worlds"], settings["max_context"]) == ([0], 640)
+    assert (settings["worlds"], settings["max_context"]) == ([0, 1], 640)
     assert (settings["presence_penalty"], settings["fields"]) == (0.0, ["url"])
 
 

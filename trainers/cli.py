@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import metadata
 from typing import Annotated
 
@@ -32,11 +32,15 @@ class Demo(DemoConfig):
     Takes about five minutes on two cores; needs no keys, no GPU and no network.
     """
 
+    def __post_init__(self) -> None:
+        """Values are checked when it runs, where a wrong one is one line."""
+
     def run(self) -> None:
         """Run the demo."""
         from trainers.demo import run_demo
 
-        run_demo(self)
+        values = {field.name: getattr(self, field.name) for field in fields(DemoConfig)}
+        run_demo(DemoConfig(**values))
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from drv_env.settings import SEED, above, at_least, check_fields
-
 
 @dataclass(frozen=True, kw_only=True)
 class DemoConfig:
@@ -46,6 +44,8 @@ class DemoConfig:
     """Threads of torch."""
 
     def __post_init__(self) -> None:
+        from drv_env.settings import SEED, above, at_least, check_fields  # which is not light
+
         counts = ("worlds", "expert_episodes", "copy_steps", "sft_epochs", "rl_steps")
         check_fields(
             self,

@@ -188,7 +188,7 @@ class AddressGuard:
             address = str(kind(host))
         except ValueError:
             address = ""
-        if not address or "%" in host or (kind is ipaddress.IPv4Address and address != host):
+        if not address or "%" in host:
             raise refused_url(
                 f"{host[:100]} is a number in a spelling that is not opened; "
                 "four decimal parts, or IPv6 without a zone, are"

@@ -155,6 +155,31 @@ def test_names_pass():
         assert AddressGuard().parse(f"http://{host}:8080/127.0.0.1?x=127.1")
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://good.example\\@other.example/",
+        "http://good.example\\.other.example/",
+        "http://good .example/",
+        "http:// good.example/",
+        "http://good\t.example/",
+        "http://good.example/a\nb",
+        "http://good.example/a\x7f",
+        "http://good.example\x00/",
+        "\x01http://good.example/",
+        "http://[2606:4700::1111%25eth0]/",
+        "http://[2606:4700::1111%251]/",
+        "http://" + "a." * 600 + "example/",
+        "http://user:" + "x" * 1_000 + "@good.example/",
+        "http://good..example/",
+        "http://good%2eexample/",
+    ],
+)
+def test_what_parsers_read_in_different_ways_does_not_pass(url):
+    assert refusal(url).kind == "refused_address"
+    assert AddressGuard().parse("http://good.example/a b\\c") is not None
+
+
 def test_what_the_system_takes_for_a_number_is_never_taken_for_a_name():
     """The oracle is the C library: random hosts that it reads as an address do not pass."""
     rng = random.Random(7)

@@ -107,7 +107,7 @@ class VectorInformationGainReward(VectorWrapper):
             if not terminated[index]:
                 truncated[index] = True
             _put(infos, "ending", index, str(Ending.BROKEN))
-            _put(infos, "lost", index, str(lost))
+            _put(infos, "error", index, str(lost))
         return tuple(shown), rewards, terminated, truncated, infos
 
     def _score_openings(self, infos: Info, shows: bool = True) -> list[tuple[int, DrvError]]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.engines.base import ChatEngine, Completion, Engine, Reply, Sampling
+from agents.engines.checks import checked_completion, checked_reply
 from agents.robust import RobustSampling
 from drv_env.context import ContextCounter
 from drv_env.deadline import bounded
@@ -155,13 +156,13 @@ class TokenPlayer:
         self._engine = engine
         self._template = template
         self._settings = settings
+        own = getattr(engine, "vocabulary", None)  # of a model, whose embeddings may be padded
+        self._vocabulary = own if type(own) is int else template.pieces.size
 
     async def act(self, episode: Episode) -> str:
         """The next turn; see :class:`Player`."""
         catch_up(self.transcript, episode)
-        kept = await self._settings.kept(
-            episode, partial(self._engine.generate, self.transcript.ids), self._read
-        )
+        kept = await self._settings.kept(episode, self._ask, self._read)
         done = kept.done
         with as_engine_error():
             self.transcript.completion(
@@ -177,6 +178,10 @@ class TokenPlayer:
     async def prepare(self, message: str) -> None:
         """Encode a long observation; see :class:`Player`."""
         await _prepared(self.transcript, message)
+
+    async def _ask(self, sampling: Sampling) -> Completion:
+        done = await self._engine.generate(self.transcript.ids, sampling)
+        return checked_completion(done, sampling.max_tokens, self._vocabulary)
 
     def _read(self, done: Completion) -> tuple[str, NDArray[np.int32]]:
         if done.finish == "aborted":
@@ -206,9 +211,11 @@ class ChatPlayer:
 
     async def act(self, episode: Episode) -> str:
         """The next turn; see :class:`Player`."""
-        kept = await self._settings.kept(
-            episode, partial(self._engine.reply, episode.messages), _read_reply
-        )
+
+        async def ask(sampling: Sampling) -> Reply:
+            return checked_reply(await self._engine.reply(episode.messages, sampling))
+
+        kept = await self._settings.kept(episode, ask, _read_reply)
         reply = kept.done
         if self.transcript is None:
             return reply.text if reply.tokens is None else SampledText(reply.text, reply.tokens)

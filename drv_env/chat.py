@@ -34,6 +34,9 @@ class ChatReply:
         completion_tokens: likewise.
         cost: US dollars: what the server says, else tokens times prices.
         reasoning: of the field ``reasoning_content`` or ``reasoning``; mostly empty.
+        absent: where the message has no text of its own, what it has in its place, such as
+            ``content is null``; else "".
+        calls: whether the server took calls of tools out of the text.
     """
 
     text: str
@@ -42,6 +45,8 @@ class ChatReply:
     completion_tokens: int = 0
     cost: float = 0.0
     reasoning: str = ""
+    absent: str = ""
+    calls: bool = False
 
 
 class ChatClient:
@@ -182,21 +187,35 @@ class ChatClient:
         try:
             choice = value["choices"][0]  # type: ignore[index]
             message = choice["message"]
-            text = _text(message.get("content"))
+            content = message.get("content")
+            text = _text(content)
             reasoning = _text(message.get("reasoning_content") or message.get("reasoning"))
+            usage = value.get("usage") or {}  # type: ignore[union-attr]
+            reason = choice.get("finish_reason") or ""
+            if not isinstance(usage, dict) or not isinstance(reason, str):
+                raise TypeError
+            prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
         except (TypeError, KeyError, IndexError, AttributeError):
             raise ToolError(
                 "the endpoint's reply is not a chat completion", kind="bad_reply", retryable=True
             ) from None
-        usage = value.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
         cost = usage.get("cost")
-        if not isinstance(cost, int | float) or not 0 <= cost < float("inf"):
+        if (
+            isinstance(cost, bool)
+            or not isinstance(cost, int | float)
+            or not 0 <= cost < float("inf")
+        ):
             cost = (prompt * self._prices[0] + completion * self._prices[1]) / 1e6
-        reason = choice.get("finish_reason")
-        reason = reason if isinstance(reason, str) else ""
-        return ChatReply(mask(text), reason, prompt, completion, float(cost), mask(reasoning))
+        return ChatReply(
+            mask(text),
+            reason,
+            prompt,
+            completion,
+            float(cost),
+            mask(reasoning),
+            mask(_absent(message, content)),
+            bool(message.get("tool_calls") or message.get("function_call")),
+        )
 
 
 def is_too_long(error: ToolError) -> bool:
@@ -211,6 +230,30 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
+def _absent(message: Mapping[str, Any], content: Any) -> str:
+    """What a message has in place of a text, or ""."""
+    refusal = message.get("refusal")
+    if isinstance(refusal, str) and refusal.strip() and not content:
+        return f"the model refused: {refusal.strip()[:300]}"
+    if content is None:
+        return "content is null" if "content" in message else "there is no content"
+    if isinstance(content, str):
+        return ""
+    if not isinstance(content, list):
+        return f"content is of the type {type(content).__name__}"
+    whole = all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content)
+    return "" if whole and content else "content is a list of something else than texts"
+
+
 def _count(usage: Mapping[str, Any], name: str) -> int:
+    """Tokens, 0 where the server doesn't say.
+
+    Raises:
+        TypeError: when it is no count.
+    """
     value = usage.get(name)
-    return value if isinstance(value, int) and 0 <= value < _ABSURD else 0
+    if value is None:
+        return 0
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{name} is no count")
+    return value if value < _ABSURD else 0

@@ -116,6 +116,11 @@ class Pieces:
             ) from error
         self._inner = inner
 
+    @property
+    def size(self) -> int:
+        """One more than the highest id."""
+        return len(self._is_control)
+
     def id_of(self, token: str) -> int | None:
         """The id of an added token, or None when there is no such token."""
         return next((id_ for id_, content in self.added.items() if content == token), None)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
-from transformers.utils import logging
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from drv_env.errors import SettingError, boundary
+from agents.engines.checkpoint_check import load_checked, quiet_transformers
 from trainers.agent_file import write_agent
 from trainers.written_folder import replacing_folder
 
@@ -42,7 +40,7 @@ def save_model(
         DiskError: when the disk is full; what was there stays.
     """
     with replacing_folder(Path(folder)) as temporary:
-        with _without_bars():
+        with quiet_transformers():
             model.save_pretrained(temporary)
         config = model.config
         PreTrainedTokenizerFast(
@@ -92,7 +90,7 @@ def save_tuned(
     stored = json.loads((Path(base) / "config.json").read_text(encoding="utf-8"))
     name = stored.get("dtype") or stored.get("torch_dtype") or "float32"
     with replacing_folder(Path(folder)) as temporary:
-        with _without_bars():
+        with quiet_transformers():
             model.save_pretrained(temporary, state_dict=_rounded(model, getattr(torch, name)))
         written = temporary / "config.json"
         config = json.loads(written.read_text(encoding="utf-8"))
@@ -127,24 +125,7 @@ def load_model(folder: str | Path, dtype: str = "auto") -> PreTrainedModel:
         dtype: of the weights in memory; ``auto`` is what they are stored as.
 
     Raises:
-        SettingError: when there is none, or it can't be loaded.
+        SettingError: when there is none, it can't be loaded, or its weights are not whole
+            (:mod:`agents.engines.checkpoint_check`).
     """
-    if not (Path(folder) / "config.json").is_file():
-        raise SettingError(f"there is no model in {folder}: it has no config.json")
-    with boundary(SettingError, f"the model in {folder} can't be loaded"), _without_bars():
-        # its attention is Transformers' choice: sdpa, or eager where a model caps its scores
-        return AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, local_files_only=True
-        ).eval()
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Without Transformers' progress bars, which are no part of what we print."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+    return load_checked(folder, dtype)

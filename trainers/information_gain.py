@@ -20,7 +20,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from agents.engines.base import Engine
+from agents.engines.checks import checked_scores
 from drv_env import background
+from drv_env.episode import Ending
+from drv_env.errors import EngineError
 from drv_env.rewards.information_gain import (
     GainKind,
     GoldAnswers,
@@ -239,7 +242,8 @@ def with_gains(
 ) -> list[Trajectory]:
     """The trajectories with the information gain of each scored turn in its record.
 
-    Broken trajectories come back as they are.
+    Broken trajectories come back as they are, and one for which the engine gave no proper
+    scores comes back broken.
 
     Raises:
         ValueError: when a trajectory has no transcript.
@@ -270,9 +274,12 @@ async def _with_gain(
     if asked is None:
         return trajectory
     ids = asked.transcript.ids
-    values = await asyncio.gather(
-        *(_value(engine, ids[:end], asked.probes) for end in asked.histories())
-    )
+    try:
+        values = await asyncio.gather(
+            *(_value(engine, ids[:end], asked.probes) for end in asked.histories())
+        )
+    except _NoScore as error:
+        return dataclasses.replace(trajectory, ending=Ending.BROKEN, error=str(error))
     return asked.reward(trajectory, values, settings.kind)
 
 
@@ -285,5 +292,13 @@ async def _value(engine: Engine, history: Ids, probes: Sequence[AnswerProbe]) ->
 async def _mean_log_prob(engine: Engine, history: Ids, probe: AnswerProbe) -> float:
     ids = np.concatenate([history, probe.ids])
     span = (len(history) + probe.answer_start, len(ids))
-    (log_probs,) = await engine.score(ids, [span])
+    found = await engine.score(ids, [span])
+    try:
+        (log_probs,) = checked_scores(found, [span])
+    except EngineError as error:
+        raise _NoScore(f"information gain: {error}") from None
     return float(np.mean(log_probs))
+
+
+class _NoScore(EngineError):
+    """The engine is there, but what it gave is no score."""

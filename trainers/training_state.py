@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from agents.engines.checkpoint_check import check_finite
 from drv_env.errors import SettingError, boundary
 from drv_env.whole_files import disk_faults_told, sync
 from trainers.interrupts import Interrupt, finishing_first
@@ -86,6 +87,7 @@ class SavedState:
             weights = load_file(self.path / "weights.safetensors")
             rest = torch.load(self.path / "optimizer.pt", map_location="cpu", weights_only=True)
         tensors = _kept(model)
+        self._refuse_damaged(tensors, weights, rest)
         with torch.no_grad():
             for name, tensor in tensors.items():
                 tensor.copy_(weights[name])
@@ -98,6 +100,19 @@ class SavedState:
         torch.set_rng_state(rest["torch"])
         if torch.cuda.is_available() and len(rest["cuda"]) == torch.cuda.device_count():
             torch.cuda.set_rng_state_all(rest["cuda"])
+
+    def _refuse_damaged(
+        self, tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor], rest: Mapping[str, Any]
+    ) -> None:
+        """Refuse weights that are missing or NaN, before anything is changed."""
+        for name, tensor in tensors.items():
+            if name not in weights or weights[name].shape != tensor.shape:
+                raise SettingError(
+                    f"the state in {self.path} is damaged: its weights lack {name}, or have it in "
+                    "another shape; remove this state to begin anew"
+                )
+        check_finite(weights.items(), f"the state in {self.path}")
+        check_finite(_moments(rest["optimiser"]), f"the state in {self.path}")
 
 
 class StateFolder:
@@ -314,6 +329,14 @@ def _kept(model: nn.Module) -> dict[str, Tensor]:
     found = {name: each for name, each in model.named_parameters() if each.requires_grad}
     names = set(model.state_dict())
     return found | {name: each for name, each in model.named_buffers() if name in names}
+
+
+def _moments(optimiser: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of an optimiser's state, under names for messages."""
+    for number, moments in optimiser["state"].items():
+        for name, value in moments.items():
+            if isinstance(value, Tensor):
+                yield f"the optimiser's {name} {number}", value
 
 
 def _described(model: nn.Module) -> dict[str, str]:

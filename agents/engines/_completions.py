@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.engines.base import Completion, Finish, Sampling, Spans
+from agents.engines.checks import ROUNDING, checked_completion, checked_log_probs
 from drv_env.errors import EngineError
 
 NO_IDS = (
@@ -25,8 +26,6 @@ _NOT_RAW = (
     "the server's log-probs are not raw; start it with --logprobs-mode raw_logprobs, "
     "which is vLLM's default"
 )
-_ROUNDING = 1e-3
-"""By how much a log-prob may be above 0."""
 
 
 def generate_body(
@@ -93,11 +92,17 @@ def read_choice(answer: Any, sent: Sequence[int]) -> dict[str, Any]:
     return choice
 
 
-def read_completion(choice: dict[str, Any], weight_version: int) -> Completion:
+def read_completion(
+    choice: dict[str, Any],
+    weight_version: int,
+    max_tokens: int,
+    vocabulary: int | None = None,
+) -> Completion:
     """The ids that were sampled, with their log-probs.
 
     Raises:
-        EngineError: when the ids are missing, or the log-probs aren't theirs.
+        EngineError: when the ids are missing or not what was asked for
+            (:func:`agents.engines.checks.checked_completion`), or the log-probs aren't theirs.
     """
     ids = choice.get("token_ids")
     if not isinstance(ids, list) or not all(type(id_) is int for id_ in ids):
@@ -113,7 +118,14 @@ def read_completion(choice: dict[str, Any], weight_version: int) -> Completion:
         raise EngineError(f"the server sent {count} log-probs for {len(ids)} token ids")
     if names != [f"token_id:{id_}" for id_ in ids]:
         raise EngineError("the server's log-probs are of other tokens than its token ids")
-    return Completion(np.array(ids, np.int32), _log_probs(values), finish, weight_version)
+    try:
+        return checked_completion(
+            Completion(ids, _log_probs(values), finish, weight_version),  # type: ignore[arg-type]
+            max_tokens,
+            vocabulary,
+        )
+    except EngineError as error:
+        raise EngineError(f"the server's answer is none: {error}") from None
 
 
 def check_probe(choice: dict[str, Any]) -> None:
@@ -125,7 +137,7 @@ def check_probe(choice: dict[str, Any]) -> None:
     Raises:
         EngineError: when they are not raw log-probs, or no token ids were sent.
     """
-    read_completion(choice, 0)
+    read_completion(choice, 0, 1)
     top = (choice["logprobs"].get("top_logprobs") or [{}])[0] or {}
     values = [value for value in top.values() if isinstance(value, int | float)]
     if len(values) < 2 or min(values) < -9000:
@@ -156,12 +168,10 @@ def read_scores(
 
 
 def _log_probs(values: Sequence[Any]) -> NDArray[np.float32]:
-    try:
-        found = np.array(values, np.float32).reshape(len(values))
-    except (TypeError, ValueError):
-        found = np.full(len(values), np.nan, np.float32)
-    if np.isnan(found).any():
-        raise EngineError("the server sent log-probs that are no numbers")
-    if len(found) and found.max() > _ROUNDING:
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if any(value > ROUNDING for value in numbers):
         raise EngineError(_NOT_RAW)
-    return found
+    try:
+        return checked_log_probs(values, len(values))
+    except EngineError as error:
+        raise EngineError(f"the server sent log-probs that are none: {error}") from None

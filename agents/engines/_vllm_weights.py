@@ -18,9 +18,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agents.engines._weights import tensors_of
+from agents.engines._weights import refuse_damaged, tensors_of
 from agents.engines.base import WeightSource
-from drv_env.errors import EngineError, SettingError
+from agents.engines.checkpoint_check import opened_weights, weight_files
+from drv_env.errors import EngineError
 
 _MEMORY = Path("/dev/shm")
 _HEAD = "lm_head.weight"
@@ -44,20 +45,12 @@ class Checkpoint:
         """Read the headers.
 
         Raises:
-            SettingError: when there are no safetensors files.
+            SettingError: when there are no safetensors files, or one is damaged.
         """
-        from safetensors import safe_open
-
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        index = folder / "model.safetensors.index.json"
-        files = {"model.safetensors"}
-        if index.is_file():
-            files = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         shapes: dict[str, tuple[int, ...]] = {}
-        for name in sorted(files):
-            if not (folder / name).is_file():
-                raise SettingError(f"no {name} in {folder}: save the model there as safetensors")
-            with safe_open(folder / name, "pt") as file:
+        for path in weight_files(folder):
+            with opened_weights(path) as file:
                 for key in list(file.keys()):
                     shapes[key] = tuple(file.get_slice(key).get_shape())
         tied = bool(config.get("tie_word_embeddings", False)) and _EMBEDDING in shapes
@@ -91,6 +84,7 @@ class Checkpoint:
                 raise EngineError(
                     f"weight {name} has shape {tuple(given[name].shape)}, the engine's {shape}"
                 )
+            refuse_damaged(name, given[name])
         return given
 
 

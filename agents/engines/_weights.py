@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from agents.engines.base import WeightSource
-from drv_env.errors import EngineError
+from agents.engines.checkpoint_check import not_finite, opened_weights, weight_files
+from drv_env.errors import EngineError, SettingError
 
 
 def load_weights(model: nn.Module, source: WeightSource) -> None:
@@ -20,8 +19,8 @@ def load_weights(model: nn.Module, source: WeightSource) -> None:
     Names must match exactly, except that of tied weights one name is enough.
 
     Raises:
-        EngineError: when names or shapes don't match, or two values for tied weights
-            differ; the model is then as it was.
+        EngineError: when names or shapes don't match, two values for tied weights differ, or
+            one is NaN or infinite; the model is then as it was.
     """
     given = tensors_of(source)
     own = model.state_dict(keep_vars=True)
@@ -46,6 +45,7 @@ def load_weights(model: nn.Module, source: WeightSource) -> None:
                 )
             if value is not values[0] and not torch.equal(value, values[0]):
                 raise EngineError(f"{names} are tied in the engine but differ in the new weights")
+        refuse_damaged(names[0], values[0])
         plan.append((own[names[0]], values[0]))
     with torch.no_grad():
         for target, value in plan:
@@ -64,19 +64,31 @@ def tensors_of(source: WeightSource) -> Mapping[str, Tensor]:
     )
 
 
-def _read(path: Path) -> dict[str, Tensor]:
-    from safetensors.torch import load_file
+def refuse_damaged(name: str, tensor: Tensor) -> None:
+    """Refuse a new weight that is no number.
 
+    Raises:
+        EngineError: naming it.
+    """
+    wrong = not_finite(tensor)
+    if wrong:
+        raise EngineError(
+            f"the new weights are damaged: {wrong:,} of {tensor.numel():,} values of {name} are "
+            "NaN or infinite"
+        )
+
+
+def _read(path: Path) -> dict[str, Tensor]:
     files = [path]
-    if path.is_dir():
-        index = path / "model.safetensors.index.json"
-        names: Any = ["model.safetensors"]
-        if index.is_file():
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        files = [path / name for name in names]
-    found: dict[str, Tensor] = {}
-    for file in files:
-        if not file.is_file():
-            raise EngineError(f"no weights at {file}")
-        found |= load_file(file)
+    try:
+        if path.is_dir():
+            files = list(weight_files(path))
+        found: dict[str, Tensor] = {}
+        for file in files:
+            if not file.is_file():
+                raise EngineError(f"no weights at {file}")
+            with opened_weights(file) as opened:
+                found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except SettingError as error:
+        raise EngineError(f"new weights: {error}") from None
     return found

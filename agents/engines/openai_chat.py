@@ -17,9 +17,9 @@ from typing import Any
 from agents.engines._chat_text import ODD_TOKENS, safe_messages, whole_turn
 from agents.engines._gate import Gate
 from agents.engines._remote import PATIENCE, ask
-from agents.engines.base import Reply, Sampling
+from agents.engines.base import Finish, Reply, Sampling
 from drv_env.chat import ChatClient
-from drv_env.errors import SettingError
+from drv_env.errors import EngineError, SettingError
 from drv_env.http import HttpClient
 from drv_env.retry import RetryPolicy
 from drv_env.secrets import Secret, mask
@@ -27,6 +27,13 @@ from drv_env.settings import above, at_least, checked_number, checked_whole
 
 FIELDS = ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "stop", "seed")
 """What of :class:`Sampling` is sent, by the names of the request's fields."""
+
+
+_FINISHES: dict[str, Finish] = {
+    **dict.fromkeys(("", "stop", "eos", "eos_token", "stop_sequence", "end_turn"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
+}
+"""What servers say; "" is a server that says nothing."""
 
 
 class OpenAIChatEngine:
@@ -104,10 +111,21 @@ class OpenAIChatEngine:
                 self._name,
                 lambda: self._chat.complete(sent, extra=fields),
             )
-        cut = said.finish_reason == "length"
+        finish = _FINISHES.get(said.finish_reason)
+        if said.calls:
+            raise EngineError(
+                f"{self._name} took calls of tools out of the text, where nobody finds them; start "
+                "it without its tool parser"
+            )
+        if said.absent and not said.reasoning:  # a thought that was cut has no text yet
+            ended = f", and it ended with {said.finish_reason!r:.60}" if finish is None else ""
+            raise EngineError(f"{self._name} gave no text: {said.absent}{ended}")
+        if finish is None:
+            raise EngineError(f"{self._name} ended the reply with {said.finish_reason!r:.60}")
+        cut = finish == "length"
         return Reply(
             text=whole_turn(said.text, said.reasoning, cut),
-            finish="length" if cut else "stop",
+            finish=finish,
             tokens=said.completion_tokens or None,
             prompt_tokens=said.prompt_tokens or None,
         )

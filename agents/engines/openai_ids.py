@@ -30,6 +30,7 @@ from agents.engines._completions import (
 from agents.engines._gate import Gate
 from agents.engines._remote import PATIENCE, JsonServer, ask
 from agents.engines.base import Completion, Ids, Sampling, Spans, WeightSource
+from agents.engines.checks import check_spans, checked_ids
 from drv_env.errors import EngineError, SettingError
 from drv_env.http import HttpClient
 from drv_env.retry import RetryPolicy
@@ -64,6 +65,9 @@ class OpenAIServerEngine:
         retry: which failures are tried again, and when.
         extra: further fields of every request to generate or score; they win over the
             engine's own.
+        vocabulary: how many ids the model has; a request or an answer with others is
+            refused.  None where that isn't known; whoever plays on the engine knows the
+            tokenizer's.
 
     Raises:
         SettingError: when a setting can't work.
@@ -80,11 +84,15 @@ class OpenAIServerEngine:
         max_in_flight: int = 256,
         retry: RetryPolicy = PATIENCE,
         extra: Mapping[str, Any] | None = None,
+        vocabulary: int | None = None,
     ) -> None:
+        if vocabulary is not None and vocabulary < 1:
+            raise SettingError(f"vocabulary must be at least 1, got {vocabulary}")
         if not model.strip():
             raise SettingError("model is blank; give the model's name at the server")
         checked_number("timeout", timeout, above(0, "seconds"))
         checked_whole("max_in_flight", max_in_flight, at_least(1))
+        self.vocabulary = vocabulary
         self._own_http = http is None
         if http is None:
             http = HttpClient(limit=max_in_flight, max_bytes=_LARGEST)
@@ -108,7 +116,7 @@ class OpenAIServerEngine:
 
     async def generate(self, ids: Ids, sampling: Sampling) -> Completion:
         """Sample what comes after ``ids``; see :class:`agents.engines.base.Engine`."""
-        given = _checked(ids)
+        given = self._checked(ids)
         async with self._gate.request():
             server = await self._met(given[0])
             limit = sampling.max_tokens
@@ -121,14 +129,12 @@ class OpenAIServerEngine:
                     )
             body = generate_body(self._model, given, sampling, limit)
             choice = await self._complete(body)
-            return read_completion(choice, self.weight_version)
+            return read_completion(choice, self.weight_version, limit, self.vocabulary)
 
     async def score(self, ids: Ids, spans: Spans) -> list[NDArray[np.float32]]:
         """Raw log-probs of spans of ``ids``; see :class:`agents.engines.base.Engine`."""
-        given = _checked(ids)
-        for start, stop in spans:
-            if not 1 <= start <= stop <= len(given):
-                raise EngineError(f"span {start}:{stop} is not within 1:{len(given)}")
+        given = self._checked(ids)
+        check_spans(spans, len(given))
         given = given[: max((stop for start, stop in spans if stop > start), default=0)]
         async with self._gate.request():
             if not given:
@@ -163,6 +169,10 @@ class OpenAIServerEngine:
         if self._own_http:
             await self._json.http.close()
 
+    def _checked(self, ids: Ids) -> list[int]:
+        found: list[int] = checked_ids(ids, self.vocabulary).tolist()
+        return found
+
     async def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
         body = {**body, **self._extra}
         answer = await ask(
@@ -191,12 +201,3 @@ class OpenAIServerEngine:
         context = cards[self._model].get("max_model_len")
         check_probe(await self._complete(probe_body(self._model, id_)))
         return _Server(context if type(context) is int and context > 0 else None)
-
-
-def _checked(ids: Ids) -> list[int]:
-    given = np.array(ids, np.int64).reshape(-1)
-    if not len(given):
-        raise EngineError("a request needs at least one id")
-    if given.min() < 0:
-        raise EngineError(f"token ids must be 0 or more, not {given.min()}")
-    return [int(id_) for id_ in given]

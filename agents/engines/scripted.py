@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from agents.engines._stopping import count_to_stop
 from agents.engines.base import Completion, Ids, Sampling, Spans, WeightSource
+from agents.engines.checks import check_spans, checked_ids
 from drv_env.errors import EngineError, boundary
 from replay.template import ChatTemplate
 
@@ -71,14 +72,14 @@ class ScriptedEngine:
 
     async def generate(self, ids: Ids, sampling: Sampling) -> Completion:
         """The policy's next turn, cut at ``max_tokens`` and behind a stop text."""
-        seen = np.asarray(ids, np.int32)
+        seen = checked_ids(ids, None).astype(np.int32)
         self.calls.append(Call(seen, sampling))
         await self._admitted()
         with boundary(EngineError, "scripted policy"):
             turn = self._policy(self._template.pieces.decode(seen))
         if isinstance(turn, str):
             turn = self._template.encode_turn(turn)
-        written = np.asarray(turn, np.int32)
+        written = checked_ids(turn, self._template.pieces.size).astype(np.int32)
         written = written[: count_to_stop(self._template.pieces, sampling.stop, written)]
         cut = written[: sampling.max_tokens]
         return Completion(
@@ -90,6 +91,7 @@ class ScriptedEngine:
 
     async def score(self, ids: Ids, spans: Spans) -> list[NDArray[np.float32]]:
         """The fixed log-prob for every id asked for."""
+        check_spans(spans, len(checked_ids(ids, None)))
         await self._admitted()
         return [np.full(stop - start, self._log_prob, np.float32) for start, stop in spans]
 

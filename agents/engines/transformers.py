@@ -31,7 +31,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from agents.engines._asked import checked_ids, room_after
 from agents.engines._forward import Forward
 from agents.engines._jobs import Generate, Job, Pause, Score, Update, settle
 from agents.engines._presence import PresencePenalties
@@ -42,6 +41,8 @@ from agents.engines._slots import Place, SlotTable
 from agents.engines._stopping import watch
 from agents.engines._weights import load_weights
 from agents.engines.base import Completion, Finish, Ids, Sampling, Spans, WeightSource
+from agents.engines.checkpoint_check import check_finite
+from agents.engines.checks import check_spans, checked_ids, room_after
 from drv_env.errors import EngineError, boundary
 from drv_env.settings import at_least, between, checked_seed, checked_whole
 from replay.pieces import Pieces
@@ -69,7 +70,8 @@ class TransformersEngine:
         computed: number of prompt ids that were computed rather than found in a slot.
 
     Raises:
-        SettingError: when the model can't be driven, or a number makes no sense.
+        SettingError: when the model can't be driven, its weights are NaN or infinite, or a
+            number makes no sense.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class TransformersEngine:
         slots = checked_whole("slots", slots, at_least(1))
         chunk_tokens = checked_whole("chunk_tokens", chunk_tokens, at_least(1))
         seed = checked_seed(seed)
+        check_finite(model.state_dict().items(), "the model")
         self._forward = Forward(model if device is None else model.to(device))
         limit = self._forward.positions
         if max_context is None:
@@ -125,6 +128,11 @@ class TransformersEngine:
         return self._pieces is not None
 
     @property
+    def vocabulary(self) -> int:
+        """How many ids the model has embeddings for."""
+        return self._forward.vocabulary
+
+    @property
     def weight_version(self) -> int:
         """Number of weight updates so far."""
         return self._version
@@ -145,9 +153,7 @@ class TransformersEngine:
         given = self._checked(ids)
         if len(given) > self._forward.positions:
             raise EngineError(f"{len(given)} ids are more than the model's positions")
-        for start, stop in spans:
-            if not 1 <= start <= stop <= len(given):
-                raise EngineError(f"span {start}:{stop} is not within 1:{len(given)}")
+        check_spans(spans, len(given))
         result: list[NDArray[np.float32]] = await self._submit(Score(given, list(spans)))
         return result
 

@@ -41,13 +41,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.engines import _vllm_requests as requests
-from agents.engines._asked import checked_ids, room_after
 from agents.engines._stopping import watch
 from agents.engines._vllm_host import Host
 from agents.engines._vllm_settings import check_arguments, check_folder, engine_arguments
 from agents.engines._vllm_turns import Ticket, Turns
 from agents.engines._vllm_weights import Checkpoint, carried, join_parts, room_for
 from agents.engines.base import Completion, Ids, Sampling, Spans, WeightSource
+from agents.engines.checkpoint_check import check_checkpoint, check_tokenizer
+from agents.engines.checks import check_spans, checked_ids, room_after
 from drv_env.errors import EngineError, SettingError, boundary
 from drv_env.settings import at_least, checked_seed, checked_whole
 from replay.pieces import Pieces, read_tokenizer
@@ -70,6 +71,7 @@ class VllmEngine:
 
     Attributes:
         max_context: as above.
+        vocabulary: how many ids the model has.
         cached: prompt ids so far that vLLM found in its prefix cache.
 
     On a CPU the defaults are ``enforce_eager``, 1 GiB of cache (or the variable
@@ -77,8 +79,8 @@ class VllmEngine:
     OMP_NUM_THREADS).
 
     Raises:
-        SettingError: when vLLM isn't installed, the folder isn't a model, or vLLM refuses
-            an argument.
+        SettingError: when vLLM isn't installed, the folder isn't a whole model with its
+            tokenizer, or vLLM refuses an argument.
         EngineError: when vLLM doesn't start.
     """
 
@@ -97,9 +99,12 @@ class VllmEngine:
         if max_context is not None:
             max_context = checked_whole("max_context", max_context, at_least(2))
         check_folder(folder)
+        check_checkpoint(folder)
         self._checkpoint = Checkpoint.of(folder)
         self._shapes = {name: list(shape) for name, shape in self._checkpoint.shapes.items()}
-        self._pieces = Pieces(read_tokenizer(folder / "tokenizer.json"))
+        tokenizer = read_tokenizer(folder / "tokenizer.json")
+        check_tokenizer(folder, tokenizer, str(folder))
+        self._pieces = Pieces(tokenizer)
         self._seed = seed
         self._completions = itertools.count(1)
         self._names = itertools.count(1)
@@ -123,7 +128,7 @@ class VllmEngine:
         self._finalizer = weakref.finalize(self, self._host.stop)
         config = self._host.llm.model_config
         self.max_context = int(config.max_model_len)
-        self._vocabulary = int(config.get_vocab_size())
+        self.vocabulary = int(config.get_vocab_size())
         try:
             self._host.submit(self._call, "drv_end_with", os.getpid()).result()
             begun = self._host.submit(self._call, "drv_weights_begin", self._shapes).result()
@@ -155,9 +160,7 @@ class VllmEngine:
         given = self._checked(ids)
         if len(given) > self.max_context:
             raise EngineError(f"{len(given)} ids are more than a context of {self.max_context}")
-        for start, stop in spans:
-            if not 1 <= start <= stop <= len(given):
-                raise EngineError(f"span {start}:{stop} is not within 1:{len(given)}")
+        check_spans(spans, len(given))
         return await self._run(self._score, given, list(spans))
 
     async def update_weights(self, source: WeightSource) -> int:
@@ -198,7 +201,7 @@ class VllmEngine:
         self._finalizer()
 
     def _checked(self, ids: Ids) -> list[int]:
-        found: list[int] = checked_ids(ids, self._vocabulary).tolist()
+        found: list[int] = checked_ids(ids, self.vocabulary).tolist()
         return found
 
     # ---- on the host's loop ---------------------------------------------------------

@@ -194,16 +194,84 @@ def test_finish_and_counts():
     message = {"content": "<think>\nso"}
     server = ChatServer(
         {"choices": [{"message": message, "finish_reason": "length"}], "usage": usage},
-        {"choices": [{"message": {"content": None}, "finish_reason": None}]},
+        {"choices": [{"message": {"content": "so"}, "finish_reason": None}]},
     )
 
     async def scenario(engine):
         first, second = [await engine.reply(OPENING, NINE) for _ in range(2)]
         assert (first.text, first.finish) == ("<think>\nso", "length")
         assert (first.tokens, first.prompt_tokens) == (9, 70)
-        assert (second.text, second.finish, second.tokens) == ("", "stop", None)
+        assert (second.text, second.finish, second.tokens) == ("so", "stop", None)
 
     chatting(server, scenario)
+
+
+CALLS = [{"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}]
+
+
+@pytest.mark.parametrize(
+    ("message", "finish", "said"),
+    [
+        ({"content": None}, "stop", "gave no text: content is null"),
+        ({}, "stop", "gave no text: there is no content"),
+        ({"content": 7}, "stop", "content is of the type int"),
+        ({"content": {"text": "x"}}, "stop", "content is of the type dict"),
+        ({"content": True}, "stop", "content is of the type bool"),
+        ({"content": []}, "stop", "a list of something else"),
+        ({"content": ["x"]}, "stop", "a list of something else"),
+        ({"content": [{"type": "text", "text": "x"}, {"type": "image_url"}]}, "stop", "a list of"),
+        ({"content": None, "refusal": "I can't help."}, "stop", "refused: I can't help"),
+        ({"content": "", "refusal": "I can't help."}, "stop", "refused: I can't help"),
+        ({"content": None, "tool_calls": CALLS}, "tool_calls", "tool parser"),
+        ({"content": "", "tool_calls": CALLS}, "stop", "tool parser"),
+        ({"content": "x", "function_call": {"name": "search"}}, "stop", "tool parser"),
+        ({"content": "x"}, "content_filter", "ended the reply with 'content_filter'"),
+        ({"content": "x"}, "abort", "ended the reply with 'abort'"),
+        ({"content": None}, "content_filter", "null, and it ended with 'content_filter'"),
+    ],
+)
+def test_a_reply_without_a_text_of_the_model_is_the_servers_fault(message, finish, said):
+    server = ChatServer({"choices": [{"message": message, "finish_reason": finish}]})
+    with pytest.raises(EngineError, match=said):
+        ask(server)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"choices": []},
+        {"choices": None},
+        {"choices": {}},
+        {"choices": [None]},
+        {"choices": [{"message": None}]},
+        {"choices": [{"message": "x"}]},
+        {"choices": [{"text": "x"}]},
+        {"choices": [{"message": {"content": "x"}, "finish_reason": 5}]},
+        *(
+            {"choices": [{"message": {"content": "x"}}], "usage": usage}
+            for usage in (
+                {"completion_tokens": -1},
+                {"completion_tokens": 1.5},
+                {"completion_tokens": True},
+                {"prompt_tokens": "7"},
+                [1],
+                "many",
+            )
+        ),
+    ],
+)
+def test_an_answer_that_is_no_chat_completion_is_tried_again_and_then_the_servers_fault(answer):
+    server, waits = ChatServer(answer), Waits()
+    with pytest.raises(EngineError, match=r"not a chat completion, after 2 tries"):
+        ask(server, retry=patient(waits, 2))
+    assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize("finish", ["stop", "eos", "end_turn", "", None])
+def test_servers_have_many_words_for_the_end(finish):
+    choice = {"message": {"content": [{"type": "text", "text": "x"}]}, "finish_reason": finish}
+    reply = ask(ChatServer({"choices": [choice], "usage": {"completion_tokens": 2**40}}))
+    assert (reply.text, reply.finish, reply.tokens) == ("x", "stop", None)
 
 
 # ---- failures -------------------------------------------------------------------------

@@ -202,6 +202,71 @@ def test_answers_that_can_not_be_trusted_are_refused(remote, edit, said):
     remote(scenario, edit=edit)
 
 
+def completions(change):
+    """An edit of answers of several ids, which the opening probe's is not."""
+
+    def edit(answer):
+        choice = answer["choices"][0]
+        if len(choice.get("token_ids") or ()) > 1:
+            change(choice)
+            ids = choice["token_ids"]
+            choice["logprobs"]["tokens"] = [f"token_id:{id_}" for id_ in ids]
+
+    return edit
+
+
+def more_ids(choice):
+    choice["token_ids"] *= 9
+    choice["logprobs"]["token_logprobs"] *= 9
+
+
+def no_ids(choice):
+    choice["token_ids"], choice["logprobs"]["token_logprobs"] = [], []
+
+
+def with_first(value):
+    return lambda choice: choice["logprobs"]["token_logprobs"].__setitem__(0, value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda choice: choice["token_ids"].__setitem__(0, 10**6), "the model's from 0 to"),
+        (lambda choice: choice["token_ids"].__setitem__(0, 2**40), "too large"),
+        (lambda choice: choice["token_ids"].__setitem__(0, -1), "from -1"),
+        (lambda choice: choice["token_ids"].__setitem__(0, True), "does not return token ids"),
+        (lambda choice: choice["token_ids"].__setitem__(0, 1.0), "does not return token ids"),
+        (more_ids, "where 9 were asked for"),
+        (no_ids, "no ids"),
+        (with_first("-1.0"), "no numbers"),
+        (with_first(None), "no numbers"),
+        (with_first(True), "not raw"),
+        (with_first(float("-inf")), "NaN or infinite"),
+        (with_first(0.5), "not raw"),
+        (lambda choice: choice.update(finish_reason=None), "ended with None"),
+    ],
+)
+def test_what_was_not_asked_for_is_refused(remote, change, said):
+    async def scenario(engine, own, server):
+        engine.vocabulary = own.vocabulary
+        with pytest.raises(EngineError, match=said):
+            await engine.generate(PROMPT, NINE)
+
+    remote(scenario, edit=completions(change))
+
+
+def test_an_id_that_the_model_does_not_have_is_never_sent(remote):
+    async def scenario(engine, own, server):
+        engine.vocabulary = own.vocabulary
+        with pytest.raises(EngineError, match="the model's from 0 to"):
+            await engine.generate([1, own.vocabulary], NINE)
+        with pytest.raises(EngineError, match="whole numbers"):
+            await engine.score([1.5, 2], [(1, 2)])
+        assert not server.seen
+
+    remote(scenario)
+
+
 def test_a_server_of_processed_log_probs_is_refused(remote):
     async def scenario(engine, own, server):
         with pytest.raises(EngineError, match="--logprobs-mode raw_logprobs"):

@@ -4,11 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from agents.engines.base import Sampling
 from agents.rollout import RolloutSettings
 from drv_env.errors import SettingError
 from drv_env.tasks import Task
+from tests.small_agent import save_small_agent
 from trainers.advantages import GRPO
 from trainers.credit import Credit
 from trainers.information_gain import GainSettings
@@ -262,14 +264,18 @@ def test_another_runs_folder_is_refused(tmp_path):
     run = run_of(tmp_path)
     with pytest.raises(SettingError, match="no model"):
         check_folder(run)
-    run.model.mkdir()
-    (run.model / "config.json").write_text("{}")
+    save_small_agent(run.model)
     check_folder(run)
     run.out.mkdir()
     (run.out / "metrics.jsonl").write_text("")
     with pytest.raises(SettingError, match="holds a run already"):
         check_folder(run)
     check_folder(replace(run, resume=True))
+    weights = load_file(run.model / "model.safetensors")
+    weights["model.norm.weight"][0] = float("nan")
+    save_file(weights, run.model / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SettingError, match=r"model\.norm\.weight"):
+        check_folder(replace(run, resume=True))
 
 
 def test_flags_are_read_as_the_command_line_reads_them():

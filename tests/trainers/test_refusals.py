@@ -243,3 +243,14 @@ def test_numbers_of_a_file_meet_the_same_checks(folder, tmp_path, capsys, settin
     assert said in told
     assert told.count("\n") == 1
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["sft", "igpo"])
+def test_a_model_without_weights_is_refused_before_a_run_begins(folder, tmp_path, capsys, name):
+    data = ["--data.trajectories", str(folder / "expert.parquet")] if name == "sft" else SMALL
+    assert train(name, folder / "untrained", tmp_path / "out", *data) == 1
+    said = capsys.readouterr()
+    assert "no model.safetensors in" in said.err
+    assert "done" not in said.out + said.err
+    assert not (tmp_path / "out" / "checkpoints").exists()
+    assert not (tmp_path / "out" / "metrics.jsonl").exists()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from drv_env import SettingError
@@ -49,6 +50,29 @@ def test_a_run_goes_on_as_if_nothing_had_been(tmp_path):
         step(model, optimiser, rng)
     found = parameters(model), torch.rand(3), torch.rand(2, generator=other_rng)
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("where", ["weights", "optimiser", "missing"])
+def test_a_damaged_state_is_refused_and_changes_nothing(tmp_path, where):
+    model, optimiser = made()
+    step(model, optimiser, np.random.default_rng(0))
+    path = StateFolder(tmp_path / "state").save(1, model, optimiser)
+    if where == "optimiser":
+        rest = torch.load(path / "optimizer.pt", weights_only=True)
+        rest["optimiser"]["state"][0]["exp_avg"][0] = float("nan")
+        torch.save(rest, path / "optimizer.pt")
+        words = "exp_avg"
+    else:
+        weights, words = load_file(path / "weights.safetensors"), r"3\.bias"
+        weights["3.bias"][0] = float("nan")
+        if where == "missing":
+            del weights["3.bias"]
+        save_file(weights, path / "weights.safetensors")
+    model, optimiser = made(seed=9)
+    before = parameters(model)
+    with pytest.raises(SettingError, match=words):
+        StateFolder(tmp_path / "state").latest().restore(model, optimiser)
+    assert torch.equal(parameters(model), before)
 
 
 def test_only_the_newest_state_is_left(tmp_path):

@@ -135,6 +135,9 @@ def plan_agent(
         say(f"{folder}/{NAME}: the model plays as it was trained, where no option says otherwise")
     own = own or _NOTHING
     template = None if folder is None else _template(folder, model.chat_template, called)
+    if template is not None and folder is not None:
+        known = Path(model.model) if kind in ("transformers", "vllm") else folder
+        refuse_other_tokenizer(known, template, folder)
     held = None if folder is None else _held(folder)
     bounds = _bounds(options.rules, own["rules"], held, template is not None, say)
     count = parallel or _PARALLEL.get(kind, 64) if model.parallel is None else model.parallel
@@ -202,6 +205,21 @@ def _template(folder: Path, chosen: str, called: Called) -> ChatTemplate:
     except SettingError as error:
         others = " or ".join(name for name in _TEMPLATES if name not in ("own", chosen))
         raise SettingError(f"{error}; {option} can be {others}") from None
+
+
+def refuse_other_tokenizer(model: Path, template: ChatTemplate, folder: Path) -> None:
+    """Refuse a tokenizer that doesn't fit the model, where its configuration is there.
+
+    Raises:
+        SettingError: naming both.
+    """
+    if not (model / "config.json").is_file():
+        return  # a server's model, of which nothing is known here
+    try:
+        from agents.engines.checkpoint_check import check_tokenizer
+    except ImportError:  # without torch there is no model either
+        return
+    check_tokenizer(model, template.pieces.tokenizer, str(folder))
 
 
 def _held(folder: Path) -> int | None:

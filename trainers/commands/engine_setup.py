@@ -49,7 +49,13 @@ def make_engine(
     if kind == "openai-ids":
         from agents.engines.openai_ids import OpenAIServerEngine
 
-        return OpenAIServerEngine(options.base_url, options.model, key, max_in_flight=parallel)
+        return OpenAIServerEngine(
+            options.base_url,
+            options.model,
+            key,
+            max_in_flight=parallel,
+            vocabulary=None if pieces is None else pieces.size,
+        )
     from agents.engines.openai_chat import OpenAIChatEngine
 
     return OpenAIChatEngine(options.base_url, options.model, key, max_in_flight=parallel)

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.engines import _vllm_requests as requests
-from agents.engines._asked import room_after
 from agents.engines._stopping import watch
 from agents.engines.base import Completion, Ids, Sampling, Spans, WeightSource
+from agents.engines.checks import check_spans, checked_ids, room_after
 from drv_env.errors import EngineError, boundary
 from replay.pieces import Pieces
 
@@ -63,9 +63,7 @@ class RayEngine:
         given = _plain(ids)
         if len(given) > self.max_context:
             raise EngineError(f"{len(given)} ids are more than a context of {self.max_context}")
-        for start, stop in spans:
-            if not 1 <= start <= stop <= len(given):
-                raise EngineError(f"span {start}:{stop} is not within 1:{len(given)}")
+        check_spans(spans, len(given))
         wanted = [span for span in spans if span[1] > span[0]]
         if not wanted:
             return [np.zeros(0, np.float32) for _ in spans]
@@ -103,5 +101,5 @@ class RayEngine:
 
 
 def _plain(ids: Ids) -> list[int]:
-    found: list[int] = np.asarray(ids, np.int64).tolist()
+    found: list[int] = checked_ids(ids, None).tolist()
     return found

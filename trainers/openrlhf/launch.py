@@ -22,6 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from agents.engines.checkpoint_check import check_checkpoint
 from drv_env.errors import DrvError, SettingError
 from drv_env.task_order import TaskOrder
 from drv_env.tasks import Task
@@ -90,13 +91,12 @@ def _train(run: OpenRLHFRun, tasks: Sequence[Task]) -> None:
 
 
 def check_folder(run: OpenRLHFRun) -> None:
-    """Refuse the folder of another run, and a model that isn't there.
+    """Refuse the folder of another run, and a model that isn't whole.
 
     Raises:
         SettingError: naming the folder.
     """
-    if not (run.model / "config.json").is_file():
-        raise SettingError(f"there is no model in {run.model}: it has no config.json")
+    check_checkpoint(run.model)
     KIND.record(run.out)
     if not run.resume and (run.out / _FOREIGN).exists():
         raise SettingError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from agents.engines.checkpoint_check import check_planned
 from drv_env.errors import SettingError
 from drv_env.tasks import Task
 from trainers.commands.agent_setup import template_source
@@ -70,6 +71,7 @@ def prepare_cluster(run: Run, name: str, say: Say) -> ClusterJob:
         playing = planned_rl(run, say)[0]
         what = _reinforcement(run, playing)
         arguments_of(what)  # refuses what does not go together
+        check_planned(run.model.folder)
         plan = Plan(title, [*plan_rows(run, playing), *_rows(run)], warnings=_unused(run))
         return ClusterJob(what, plan, say, playing.tasks)
     if isinstance(run, SFTRun):

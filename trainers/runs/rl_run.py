@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from agents.engines.checkpoint_check import check_names, check_planned
 from agents.meter import Meter
 from replay.store import write_trajectories
 from replay.trajectory import Trajectory
@@ -143,6 +144,7 @@ class RLJob:
             rows.append(("done already", f"{done:,} steps"))
         device = chosen_device(self.config.model)
         warnings = [*warnings_of(self.playing), *balancing_warning(self.shape)]
+        check_planned(config.model.folder)
         return Plan(f"{self.name}: the plan", rows, self.memory(), device_memory(device), warnings)
 
     def _sizes(self) -> str:
@@ -171,6 +173,7 @@ class RLJob:
         """Train, from the start or from where it was left; see :class:`Job`."""
         config, playing = self.config, self.playing
         done = steps_done(config)
+        check_names(config.model.folder)
         with ExitStack() as stack:
             folder = RunFolder(config.out, resolved(config, self.name), done or None)
             stack.callback(folder.close)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.engines.checkpoint_check import check_names, check_planned, check_tokenizer
 from drv_env.errors import SettingError
 from replay.documents import RowSettings
 from replay.sources import Passed, open_trajectories
@@ -70,6 +71,7 @@ def planned_sft(run: SFTRun, name: str, say: Say) -> SFTJob:
     source = template_source(run.model.chat_template, lambda _: "model.chat_template")
     make = partial(ChatTemplate.from_folder, run.model.folder, chat_template=source)
     template = make()
+    check_tokenizer(run.model.folder, template.pieces.tokenizer, run.model.folder)
     agent = read_agent(run.model.folder)
     data = run.data
     if (data.rows is None) == (not data.trajectories):
@@ -211,6 +213,7 @@ class SFTJob:
             ("folder", str(self.config.out)),
         ]
         device = chosen_device(self.config.model)
+        check_planned(self.config.model.folder)
         return Plan(
             f"{self.name}: the plan",
             rows,
@@ -231,6 +234,7 @@ class SFTJob:
         """Train, from the start or from where it was left; see :class:`Job`."""
         config, (learnt, held) = self.config, self._parts
         done = steps_done(config)
+        check_names(config.model.folder)
         with ExitStack() as stack:
             folder = RunFolder(config.out, resolved(config, self.name), done or None)
             stack.callback(folder.close)

@@ -170,6 +170,7 @@ def append(file: Any, data: bytes) -> None:
     except BaseException:
         with suppress(OSError):
             os.ftruncate(file.fileno(), end)
+            os.lseek(file.fileno(), end, os.SEEK_SET)
         raise
 
 

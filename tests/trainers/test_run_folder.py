@@ -1,11 +1,13 @@
 """The folder of a run: what stays when it goes on, and who may fill it."""
 
 import json
+import resource
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from drv_env import SettingError
+from drv_env.errors import DiskError
 from trainers.run_folder import RunFolder, recorded_config, refuse_busy, refuse_foreign
 
 
@@ -76,3 +78,35 @@ def test_what_was_logged_is_read_by_phase_whichever_life_wrote_it(tmp_path):
     assert folder.logged("evaluation") == [{"phase": "evaluation", "step": 2, "success": 0.5}]
     assert folder.logged("sft") == []
     folder.close()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "tensorboard"])
+def test_a_full_disk_leaves_whole_lines_and_whole_events(tmp_path, name):
+    folder = RunFolder(tmp_path, {})
+    folder.log("rl", 1, {"loss": 1.0})
+    files = [tmp_path / "metrics.jsonl", *(tmp_path / "tensorboard").iterdir()]
+    # the metrics are written first; made long, they are what does not fit
+    values = {"loss": 2.0, **({"x" * 500: 0.0} if name == "metrics.jsonl" else {})}
+    room = max(file.stat().st_size for file in files) + 10
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        with pytest.raises(DiskError, match=rf"{name}.* can't be written: no larger file"):
+            folder.log("rl", 2, values)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    folder.log("rl", 3, {"loss": 3.0})
+    folder.close()
+    assert set(steps_of(tmp_path)) == {1, 3} | ({2} if name == "tensorboard" else set())
+    assert shown(tmp_path) == [(1, 1.0), (3, 3.0)]
+
+
+def test_a_users_files_in_a_runs_folder_stay(tmp_path):
+    fill(tmp_path, [1])
+    mine = [tmp_path / "notes.txt", tmp_path / "tensorboard" / "notes.txt"]
+    mine.append(tmp_path / "tensorboard" / "events.out.tfevents.1.mine")
+    for path in mine:
+        path.write_text("mine")
+    fill(tmp_path, [1, 2])
+    assert {path.read_text() for path in mine} == {"mine"}
+    assert steps_of(tmp_path) == [1, 2]

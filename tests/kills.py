@@ -89,7 +89,7 @@ def try_command(
     arguments = commands(given, disk / "out")[name]
     clear(disk)
     code, changes, said = play(arguments, disk, None, 0)
-    assert code == 0, said
+    assert code == 0, f"{name} ended with {code}: {said}"
     whole, tried = content(disk), []
     step = max(1, -(-changes // places))
     for number in signals:
@@ -115,6 +115,8 @@ def try_command(
                 faults.append(f"left {left}")
             found = {"command": name, "place": place, "of": changes, "faults": faults}
             tried.append({**found, "signal": signal.Signals(number).name})
+            if faults:
+                say(tried[-1])
     return tried
 
 
@@ -155,7 +157,9 @@ def try_all(names: list[str], places: int, signals: list[int]) -> list[dict[str,
         _import(names)
         tried = []
         for name in names:
-            tried += try_command(name, given, disk, places, signals)
+            found = try_command(name, given, disk, places, signals)
+            sys.stderr.write(f"{name}: {len(found)}\n")
+            tried += found
         shutil.rmtree(disk)
         return tried
 
@@ -169,8 +173,6 @@ def main() -> int:
     signals = [signal.Signals[f"SIG{name}"].value for name in options.signals]
     tried = try_all(list(options.commands), options.places, signals)
     bad = [each for each in tried if each["faults"]]
-    for each in bad:
-        say(each)
     sys.stdout.write(f"{len(tried)} times killed or stopped, {len(bad)} of them with a fault\n")
     return 1 if bad else 0
 

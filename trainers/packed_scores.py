@@ -203,5 +203,7 @@ def _attend(
             "a model is being scored whose configuration object another one, running at the same "
             "time, shares; give each its own (copy.deepcopy)"
         )
-    query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves them apart
-    return attention(query, key, value, scaling).transpose(1, 2).contiguous(), None
+    # autocast leaves them apart; and not every CPU has torch's flash attention in 16 bits
+    dtype = value.dtype if value.is_cuda else torch.float32
+    found = attention(query.to(dtype), key.to(dtype), value.to(dtype), scaling)
+    return found.to(value.dtype).transpose(1, 2).contiguous(), None

@@ -63,7 +63,7 @@ def folder(tiny_game, tmp_path_factory):
     ],
 )
 def test_one_line_names_what_cannot_work(folder, tmp_path, capsys, more, said):
-    words = more.format(folder=folder).split()
+    words = [word.format(folder=folder) for word in more.split()]  # it may hold a space
     assert train("igpo", folder / "untrained", tmp_path / "out", *SMALL, *words) == 1
     err = capsys.readouterr().err
     assert said in err
@@ -100,7 +100,7 @@ def test_an_option_that_cannot_work_is_named(folder, tmp_path, capsys, more, sai
     ],
 )
 def test_fine_tuning_refuses_too(folder, tmp_path, capsys, more, said):
-    words = more.format(folder=folder).split()
+    words = [word.format(folder=folder) for word in more.split()]  # it may hold a space
     assert train("sft", folder / "untrained", tmp_path / "out", *words) == 1
     assert said in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ from agents.engines.base import Sampling
 from agents.rollout import RolloutSettings
 from drv_env.episode import Rules
 from drv_env.errors import SettingError
-from drv_env.settings import SEED, at_least, check_fields
+from drv_env.settings import SEED, above, at_least, check_fields
 from replay.template import ChatTemplate
 from trainers.advantages import IGPO, Credit
 from trainers.information_gain import GainSettings
@@ -102,6 +102,7 @@ class RLConfig(OptimiserSettings):
             tasks_per_step=at_least(1),
             minibatches=at_least(1),
             microbatch_tokens=at_least(1),
+            max_grad_norm=above(0, infinite=True),  # said again: every field is looked at
             max_staleness=at_least(0),
             save_every=at_least(1),
             seed=SEED,

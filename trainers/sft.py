@@ -83,6 +83,7 @@ class SFTConfig(OptimiserSettings):
             batch_size=at_least(1),
             batch_tokens=at_least(1),
             microbatch_tokens=at_least(1),
+            max_grad_norm=above(0, infinite=True),  # said again: every field is looked at
             eval_every=at_least(0),
             save_every=at_least(0),
             seed=SEED,

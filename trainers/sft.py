@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from drv_env.settings import SEED, at_least, check_fields
+from drv_env.settings import SEED, above, at_least, check_fields
 from trainers.causal_model import CausalModel, evaluating
 from trainers.log_probs import token_log_probs, token_nll
 from trainers.model_setup import Precision, computing

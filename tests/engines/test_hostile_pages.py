@@ -6,6 +6,7 @@ all further turns are the engine's own.  vLLM itself: tests/cluster/test_vllm_ro
 
 import asyncio
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ class FirstTurnScripted:
             if len(ids) > 200:  # what the small model can't hold is played by nobody
                 turn = self.template.encode_turn(render_turn("", Answer("Salen")))
                 return Completion(turn, np.zeros(len(turn), np.float32), "stop", 0)
-            return await self.engine.generate(ids, sampling)
+            return await self.engine.generate(ids, replace(sampling, max_tokens=16))
         turn = self.template.encode_turn(FIRST)
         return Completion(turn, np.zeros(len(turn), np.float32), "stop", 0)
 
@@ -58,7 +59,7 @@ class FirstTurnScripted:
 def play(engine, template, page):
     game = Game([TASK], FakeTools({"search": page}), rules=Rules(system_prompt="", max_turns=2))
     settings = RolloutSettings(retries=0)
-    return rollout(game, engine, template, [TASK], Sampling(16), settings)
+    return rollout(game, engine, template, [TASK], Sampling(400), settings)
 
 
 def check(found, template, page):
@@ -83,7 +84,7 @@ def test_engines_on_ids_are_given_the_transcripts_ids_and_no_forged_token(
         try:
             if kind == "server":
                 async with CompletionServer(own, model) as server:
-                    remote = OpenAIServerEngine(server.url, "tiny")
+                    remote = OpenAIServerEngine(server.url, "tiny", vocabulary=own.vocabulary)
                     engine = FirstTurnScripted(remote, template)
                     (found,) = await play(engine, template, page)
                     await remote.close()

@@ -14,6 +14,7 @@ settings alone: not on the number of workers, nor on how often the job was kille
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -140,9 +141,19 @@ def run_clean(job: CleanJob, on_progress: OnProgress | None = None) -> CleanResu
     if not files:
         raise TaskDataError("nothing to read: " + _told([str(problem) for problem in problems]))
     busy = f"another process fills {job.out}; wait for it, or name another folder"
-    with FolderLock(job.out, busy, KIND.parts), disk_faults_told(job.out):
-        KIND.record(job.out)
-        return _run(job, files, problems, tell)
+    fresh = not job.out.exists()
+    try:
+        with FolderLock(job.out, busy, KIND.parts), disk_faults_told(job.out):
+            KIND.record(job.out)
+            return _run(job, files, problems, tell)
+    except _NothingReadError:
+        if fresh:  # made by this call, for nothing
+            shutil.rmtree(job.out)
+        raise
+
+
+class _NothingReadError(TaskDataError):
+    """There was no row in any file."""
 
 
 def _run(
@@ -160,7 +171,7 @@ def _run(
     stats = CleanStats()
     count = _clean_chunks(job, files, journal, stats, problems, tell)
     if not stats.rows:
-        raise TaskDataError("no rows could be read: " + _told([str(p) for p in problems]))
+        raise _NothingReadError("no rows could be read: " + _told([str(p) for p in problems]))
     scores = None
     if job.correctness is not None:
         scores = _scores(job.correctness, journal, count, stats.cleaned, tell)

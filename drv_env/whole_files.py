@@ -94,7 +94,11 @@ def temporary_beside(path: Path, parents: bool = True) -> Iterator[Path]:
         with disk_faults_told(path):
             yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
+        try:
+            temporary.unlink(missing_ok=True)
+        except BaseException:  # Ctrl-C at this very moment
+            temporary.unlink(missing_ok=True)
+            raise
         _held.discard(number)
         os.close(number)
 
@@ -255,6 +259,7 @@ def refuse_output(path: str | Path, inputs: Iterable[str | Path] = (), force: bo
         if place.parent in folders or path.parent.resolve() in folders or linked:
             raise SettingError(f"{path} lies in the input folder {each}; name a file outside of it")
     if os.path.lexists(path) and not force:
+        _sweep_beside(path)  # a kill right after it was written left its other name
         raise SettingError(f"{path} exists; name another file, or replace it with --force")
 
 

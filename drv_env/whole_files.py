@@ -247,7 +247,7 @@ def refuse_output(path: str | Path, inputs: Iterable[str | Path] = (), force: bo
             inputs, by whatever name.
     """
     path = Path(path)
-    refuse_irregular(path)
+    refuse_irregular(path, links=True)
     place = path.resolve()
     for each in map(Path, inputs):
         folders = {each.resolve(), (each / "trajectories").resolve()} if each.is_dir() else set()
@@ -258,6 +258,7 @@ def refuse_output(path: str | Path, inputs: Iterable[str | Path] = (), force: bo
         )
         if place.parent in folders or path.parent.resolve() in folders or linked:
             raise SettingError(f"{path} lies in the input folder {each}; name a file outside of it")
+    refuse_irregular(path)
     if os.path.lexists(path) and not force:
         _sweep_beside(path)  # a kill right after it was written left its other name
         raise SettingError(f"{path} exists; name another file, or replace it with --force")
@@ -272,8 +273,12 @@ def output(path: str | Path, force: bool = False, parents: bool = True) -> Itera
         yield temporary
 
 
-def refuse_irregular(path: Path) -> None:
-    """Refuse what is there and is no regular file, links to such included.
+def refuse_irregular(path: Path, links: bool = False) -> None:
+    """Refuse what is there and is no regular file: to replace a link would lose it.
+
+    Args:
+        path: the file.
+        links: let links to regular files pass, and those that lead nowhere.
 
     Raises:
         SettingError: naming it and what it is.
@@ -281,11 +286,13 @@ def refuse_irregular(path: Path) -> None:
     try:
         kind = path.stat().st_mode
     except FileNotFoundError:
-        return
-    except OSError as error:
-        said = f"{path} can't be written: {error.strerror}; name another file"
+        kind = stat.S_IFREG
+    except (OSError, ValueError) as error:
+        said = f"{path} can't be written: {getattr(error, 'strerror', error)}; name another file"
         raise SettingError(said) from None
     if stat.S_ISREG(kind):
+        if path.is_symlink() and not links:
+            raise SettingError(f"{path} is a link; name the file itself")
         return
     names = {
         stat.S_ISDIR: "a folder",

@@ -145,6 +145,31 @@ def test_what_is_no_regular_file_is_refused_even_by_force(tmp_path, monkeypatch)
     assert (tmp_path / "link").is_symlink()
 
 
+def test_a_link_is_never_replaced_wherever_it_leads(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "to a file").symlink_to("file")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    with (tmp_path / "opened").open("w") as opened:  # as the standard output is, in a shell
+        (tmp_path / "like stdout").symlink_to(f"/proc/self/fd/{opened.fileno()}")
+        for name in ("to a file", "dangling", "like stdout"):
+            path = tmp_path / name
+            for force in (False, True):
+                with pytest.raises(SettingError, match=f"{name} is a link; name the file itself"):
+                    refuse_output(path, force=force)
+            for write in (write_text, append_line):
+                with pytest.raises(SettingError, match=f"{name} is a link; name the file itself"):
+                    write(path, "here")
+            assert path.is_symlink()
+    assert (tmp_path / "file").read_text() == "mine"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path):
+    for name in ("a\0b", "x" * 300):
+        with pytest.raises(SettingError, match="can't be written: .*; name another file"):
+            refuse_output(tmp_path / name)
+
+
 def test_an_existing_file_needs_force_and_an_input_no_force_helps(tmp_path, monkeypatch):
     folder = tmp_path / "in"
     (folder / "trajectories").mkdir(parents=True)
@@ -154,11 +179,9 @@ def test_an_existing_file_needs_force_and_an_input_no_force_helps(tmp_path, monk
     (tmp_path / "soft").symlink_to(file)
     (tmp_path / "there").symlink_to(folder)
     (tmp_path / "other").write_text("mine")
-    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    for name in ("other", "dangling"):
-        with pytest.raises(SettingError, match=f"{name} exists; name another file, or replace"):
-            refuse_output(tmp_path / name, [file])
-        refuse_output(tmp_path / name, [file], force=True)
+    with pytest.raises(SettingError, match="other exists; name another file, or replace"):
+        refuse_output(tmp_path / "other", [file])
+    refuse_output(tmp_path / "other", [file], force=True)
     refuse_output(tmp_path / "new", [file, folder])
     refuse_output(folder / "sub" / "new", [folder])
     monkeypatch.chdir(folder)

@@ -1,12 +1,28 @@
-"""JSON objects in files that others wrote: read, or refused in one line with the file's name."""
+"""Text and JSON objects in files that others wrote: read, or refused, naming the file."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from drv_env.errors import DrvError, SettingError
+
+
+def read_text(path: str | Path, encoding: str = "utf-8") -> str:
+    """The text of a file that a user named; a device or a pipe may never end.
+
+    Raises:
+        OSError: when it can't be read, or is no regular file, nor a pipe that a shell gives
+            for ``<(…)``.
+        ValueError: when the bytes are no text of this encoding, or no file can have the name.
+    """
+    path = Path(path)
+    given = path.parent == Path("/dev/fd") and path.is_fifo()
+    if path.exists() and not path.is_file() and not given and path != Path(os.devnull):
+        raise OSError("it is no regular file")
+    return path.read_text(encoding=encoding)
 
 
 def read_object(path: str | Path, kind: type[DrvError] = SettingError) -> dict[str, Any]:
@@ -22,9 +38,7 @@ def read_object(path: str | Path, kind: type[DrvError] = SettingError) -> dict[s
     """
     path = Path(path)
     try:
-        if path.exists() and not path.is_file():
-            raise OSError("it is no regular file")
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        found = json.loads(read_text(path, "utf-8-sig"))
     except OSError as error:
         raise kind(f"{path} can't be read: {error}") from error
     except (ValueError, RecursionError) as error:

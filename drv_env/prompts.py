@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from drv_env.errors import SettingError
+from drv_env.json_files import read_text
 from drv_env.tools.base import ToolSchema
 
 _TASK = """\
@@ -77,8 +78,8 @@ def read_system_prompt(path: str | Path) -> str:
         SettingError: when the file can't be read.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(path)
+    except (OSError, ValueError) as error:
         raise SettingError(f"system prompt file {str(path)!r} can't be read: {error}") from error
 
 

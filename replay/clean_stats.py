@@ -129,13 +129,35 @@ class CleanStats:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> CleanStats:
-        """The stats of a record."""
-        values = {name: record[name] for name in cls.__slots__}
-        for name in ("dropped", "pruned", "repeated", "set_aside"):
-            values[name] = Counter(values[name])
-        for name in ("turns", "instances"):
-            values[name] = Counter({int(turns): count for turns, count in values[name].items()})
-        return cls(**values)
+        """The stats of a record.
+
+        Raises:
+            ValueError: for what :meth:`to_record` can't have made.
+        """
+        try:
+            values = {name: record[name] for name in cls.__slots__}
+            for name in ("dropped", "pruned", "repeated", "set_aside"):
+                values[name] = Counter(_counts(values[name]))
+            for name in ("turns", "instances"):
+                counted = _counts(values[name])
+                values[name] = Counter({int(turns): count for turns, count in counted.items()})
+            told = values.pop("examples")
+            examples = {str(reason): [str(line) for line in told[reason]] for reason in told}
+            _counts(rest := {name: values[name] for name in _NUMBERS})
+            return cls(**{**values, **rest, "examples": examples})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"counts are missing or of another kind ({error})") from error
+
+
+_NUMBERS = ("rows", "cleaned", "pruned_rows", "repeated_rows", "unread", "unread_rows", "right")
+
+
+def _counts(found: Any) -> dict[str, int]:
+    """The mapping, whose values must be counts."""
+    for name, count in found.items():
+        if type(count) is not int or count < 0:
+            raise ValueError(f"{name} can't be {count!r:.80}")
+    return dict(found)
 
 
 def share_over(turns: Counter[int], limit: int) -> float | None:

@@ -136,6 +136,10 @@ class Journal:
         moves = read_json(self.work / "moves.json")
         if moves is None:
             return False
+        if not _is_plan(moves):
+            raise SettingError(
+                f"{self.work / 'moves.json'} is damaged; take it away, and the same command goes on"
+            )
         (self.out / FINISHED).unlink(missing_ok=True)
         files = _plain_names(moves["files"])
         for name in _plain_names(moves["old"]):
@@ -173,6 +177,15 @@ class Journal:
                 f"{self.out} holds {what} with other {', '.join(differs)}; name another folder, "
                 "or start over with --again"
             )
+
+
+def _is_plan(moves: Any) -> bool:
+    """Whether this is what :meth:`Journal.commit` writes."""
+    return (
+        isinstance(moves, dict)
+        and isinstance(moves.get("stats"), dict)
+        and all(isinstance(moves.get(name), list) for name in ("files", "old"))
+    )
 
 
 def _plain_names(names: Any) -> list[str]:

@@ -44,13 +44,15 @@ class FolderKind:
         name: of what it holds, with an article: "a rollout".
         records: files of which one says so, by their path in the folder, each with the names
             and types that a record has at least.
-        parts: subfolders and files that are written into and may be no links.
+        parts: subfolders that are written into and may be no links.
+        files: files that are written into, likewise.
         before: what may be there before the record is, each with a test of it.
     """
 
     name: str
     records: Mapping[str, Mapping[str, type | tuple[type, ...]]]
     parts: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     before: Mapping[str, Callable[[Path], bool]] = field(default_factory=dict)
 
     def record(self, folder: str | Path) -> dict[str, Any] | None:
@@ -67,6 +69,16 @@ class FolderKind:
                 raise SettingError(
                     f"{folder / part} is a link, and what it leads to is not ours; take it away, "
                     "or name another folder"
+                )
+            if os.path.lexists(folder / part) and not (folder / part).is_dir():
+                raise SettingError(
+                    f"{folder / part} is no folder; take it away, or name another folder"
+                )
+        for part in self.files:
+            if os.path.lexists(folder / part) and not _is_own_file(folder / part):
+                raise SettingError(
+                    f"{folder / part} is a link or no regular file, and not ours; take it away, or "
+                    "name another folder"
                 )
         for name, wanted in self.records.items():
             file = folder / name
@@ -150,6 +162,10 @@ class FolderLock:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_own_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def holds_no_file(folder: Path) -> bool:
@@ -238,6 +254,8 @@ def _is_there(folder: Path) -> bool:
     Raises:
         SettingError: when something else stands in its place, or it can't be made or read.
     """
+    if "\0" in str(folder):
+        raise SettingError(f"{str(folder)!r} can be no folder: it holds a zero byte; name another")
     above = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
     if not above.is_dir():
         what = "a link that leads nowhere" if above.is_symlink() else "a file"

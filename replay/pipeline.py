@@ -17,6 +17,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -164,8 +165,14 @@ def _run(
     journal.finish_moving()
     finished = None if job.again else journal.finished
     if finished is not None:
-        found = _result(finished, reused=True)
-        if found.stats.set_aside.total() == found.stats.set_aside[NO_GOLD]:
+        try:
+            found = _result(finished, reused=True)
+        except ValueError as error:
+            raise SettingError(
+                f"{job.out / FINISHED} is damaged: {error}; start over with --again"
+            ) from None
+        whole = all((job.out / name).is_file() for name in found.files)
+        if whole and found.stats.set_aside.total() == found.stats.set_aside[NO_GOLD]:
             return found
     journal.begin()
     stats = CleanStats()
@@ -193,14 +200,21 @@ def read_result(folder: Path) -> CleanResult:
     try:
         record = json.loads((folder / FINISHED).read_text(encoding="utf-8"))
         return _result(record, reused=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TaskDataError(
             f"{folder} holds no finished result of drv data clean: {error}"
         ) from error
 
 
-def _result(record: dict[str, Any], reused: bool) -> CleanResult:
-    stats = CleanStats.from_record(record["counts"])
+def _result(record: Any, reused: bool) -> CleanResult:
+    """Raises ValueError for a record that is damaged."""
+    if not isinstance(record, dict):
+        raise ValueError("it is no JSON object")
+    for name in ("problems", "files"):
+        found = record.get(name)
+        if not isinstance(found, list) or not all(isinstance(line, str) for line in found):
+            raise ValueError(f"it has no {name}")
+    stats = CleanStats.from_record(record.get("counts") or {})
     return CleanResult(stats, tuple(record["problems"]), tuple(record["files"]), reused)
 
 
@@ -222,11 +236,7 @@ def _clean_chunks(
 ) -> int:
     """Clean all chunks that are not finished; the number of chunks."""
     work = CleanWork(job.rules, job.resampling, job.system_prompt)
-    before = {
-        chunk: record
-        for chunk, record in journal.lines("chunks").items()
-        if not record["counts"]["cleaned"] or journal.part(chunk).exists()
-    }
+    before = _cleaned_before(journal)
     counted: dict[int, CleanStats] = {}
     counts = [row_count(file) for file in files]
     total = None if None in counts else sum(count or 0 for count in counts)
@@ -246,8 +256,8 @@ def _clean_chunks(
     with ChunkPool(job.workers) as pool:
         for number, chunk in enumerate(chunks()):
             where = [chunk.file, chunk.first, chunk.last]
-            if number in before and before[number]["where"] == where:
-                count(number, before[number]["counts"])
+            if number in before and before[number][0] == where:
+                count(number, before[number][1])
                 continue
 
             def done(record: dict[str, Any], number: int = number, where: Any = where) -> None:
@@ -261,6 +271,25 @@ def _clean_chunks(
     return number + 1
 
 
+def _cleaned_before(journal: Journal) -> dict[int, tuple[Any, dict[str, Any]]]:
+    """Where finished chunks are from, and their counts; a damaged line is no finished chunk."""
+    found = {}
+    for chunk, record in journal.lines("chunks").items():
+        with suppress(ValueError):
+            stats = CleanStats.from_record(record.get("counts") or {})
+            if not stats.cleaned or _is_whole(journal.part(chunk)):
+                found[chunk] = (record.get("where"), stats.to_record())
+    return found
+
+
+def _is_whole(part: Path) -> bool:
+    """Whether the file of cleaned rows is there, with its end."""
+    try:
+        return bool(pq.read_schema(part).names)
+    except (OSError, pa.ArrowException):
+        return False
+
+
 # ---- stage 2: the correctness filter --------------------------------------------------
 
 
@@ -270,7 +299,10 @@ def _scores(
     """The scores of the rows of each part."""
     scores: dict[int, list[Scored]] = {}
     for chunk, record in journal.lines("scores").items():
-        found = [Scored(*pair) for pair in record["scores"]]
+        try:
+            found = [Scored(score, why) for score, why in record["scores"]]
+        except (KeyError, TypeError, ValueError):
+            continue
         if all(scored.score is not None or scored.why == NO_GOLD for scored in found):
             scores[chunk] = found
     rows_done = 0

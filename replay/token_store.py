@@ -114,9 +114,8 @@ def _write_all(
         on_shard(total)
     if not shards:
         raise TaskDataError("there is no trajectory to tokenise")
-    for number in range(shards, claim.shards):
-        for ending in _ENDINGS:  # of an earlier run with more trajectories
-            _shard_path(folder, number, ending).unlink(missing_ok=True)
+    for path in _shards_from(folder, shards, claim.shards):
+        path.unlink(missing_ok=True)  # of an earlier run with more trajectories
     index = {
         "version": VERSION,
         "template": local.name,
@@ -241,19 +240,9 @@ class TokenStore:
 
     def _arrays(self, shard: int, size: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """A shard's ids and mask, memory-mapped; checked where its size is given."""
-        if shard not in self._maps:
-            ids, mask = (
-                np.load(_shard_path(self.path, shard, f"{kind}.npy"), mmap_mode="r")
-                for kind in ("ids", "mask")
-            )
-            self._maps[shard] = (ids, mask)
-        ids, mask = self._maps[shard]
-        kinds = (ids.dtype, mask.dtype)
-        if size is not None and (
-            kinds != (np.int32, np.bool_) or not ids.shape == mask.shape == (size,)
-        ):
-            raise ValueError(f"its arrays are not {size:,} ids and marks")
-        return ids, mask
+        if shard not in self._maps or size is not None:
+            self._maps[shard] = _open_arrays(self.path, shard, size)
+        return self._maps[shard]
 
     def made_with(self, template: ChatTemplate) -> bool:
         """Whether the documents were made with this tokenizer and chat template."""
@@ -313,10 +302,23 @@ def _jobs(
         for trajectory in batch:
             digest.update(f"{recording_id(trajectory)} {weight_of(trajectory)!r}\n".encode())
         name = digest.hexdigest()
-        about = read_json(_shard_path(folder, number, "json"))
-        there = isinstance(about, dict) and about.get("digest") == name
-        done = Counts(**about["counts"]) if there else None
-        yield _Job(folder, number, name, [] if there else batch, done)
+        done = _made_before(folder, number, name)
+        yield _Job(folder, number, name, batch if done is None else [], done)
+
+
+def _made_before(folder: Path, number: int, digest: str) -> Counts | None:
+    """The counts of a shard that is there, whole; None where it is to be made."""
+    about = read_json(_shard_path(folder, number, "json"))
+    if not isinstance(about, dict) or about.get("digest") != digest:
+        return None
+    try:
+        counts, size = Counts(**about["counts"]), sum(about["lengths"])
+        if any(type(count) is not int for count in asdict(counts).values()):
+            return None
+        _open_arrays(folder, number, int(size))
+    except (OSError, EOFError, ValueError, TypeError, LookupError):
+        return None
+    return counts
 
 
 def _run(
@@ -433,8 +435,37 @@ def _fingerprint(template: ChatTemplate, settings: RowSettings) -> str:
     return digest.hexdigest()
 
 
+def _open_arrays(
+    folder: Path, shard: int, size: int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A shard's ids and mask, memory-mapped.
+
+    Raises:
+        OSError, EOFError, ValueError: where they are missing, damaged, or not of this size.
+    """
+    files = [_shard_path(folder, shard, f"{kind}.npy") for kind in ("ids", "mask")]
+    ids, mask = (np.load(file, mmap_mode="r") for file in files)
+    kinds = (ids.dtype, mask.dtype)
+    if size is not None and (
+        kinds != (np.int32, np.bool_) or not ids.shape == mask.shape == (size,)
+    ):
+        raise ValueError(f"its arrays are not {size:,} ids and marks")
+    return ids, mask
+
+
 def _shard_path(folder: Path, number: int, ending: str) -> Path:
     return folder / f"shard-{number:05}.{ending}"
+
+
+def _shards_from(folder: Path, first: int, end: int) -> list[Path]:
+    """The files that are there of these shards."""
+    found = []
+    for item in folder.glob("shard-*"):
+        name, _, ending = item.name.removeprefix("shard-").partition(".")
+        number = int(name) if name.isdecimal() and name.isascii() else -1
+        if first <= number < end and ending in _ENDINGS:
+            found += [item] if item == _shard_path(folder, number, ending) else []
+    return found
 
 
 @contextmanager

@@ -63,7 +63,7 @@ _FILES = (
 KIND = FolderKind(
     "a recorded web",
     {_ABOUT: {"version": int, "tools": list}, _BUILDING: {"recorded_web": int}},
-    parts=_FILES,
+    files=_FILES,
 )
 
 

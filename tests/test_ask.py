@@ -70,6 +70,19 @@ def test_json_is_one_object_and_nothing_else(tmp_path, capsys):
     assert stored.answer == told["answer"]
 
 
+def test_what_is_read_is_never_written_over_even_by_force(tmp_path, capsys):
+    model = save_small_agent(tmp_path / "model")
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("Be brief.")
+    before = {path: path.read_bytes() for path in model.iterdir()}
+    ask = ["ask", "Who?", "--model", str(model), "--world", "3", "--system-prompt", str(prompt)]
+    for place in (model / "model.safetensors", model / "new.parquet", prompt):
+        assert main([*ask, "--save", str(place), "--force"]) == 1
+        assert "the input" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in model.iterdir()} == before
+    assert prompt.read_text() == "Be brief."
+
+
 def test_what_was_malformed_and_what_failed_is_shown(capsys):
     turns = [
         "no thought at all",

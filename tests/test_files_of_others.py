@@ -125,6 +125,82 @@ def test_a_name_that_a_user_took_meanwhile_is_told_and_the_work_goes_on(given, t
     assert (tmp_path / "rows" / "shard-00000.json").read_text() == "mine"
 
 
+def short_of(folder: Path) -> dict[str, str]:
+    """Digests of a folder's files by name."""
+    return {str(Path(name).relative_to(folder)): found for name, found in state_of(folder).items()}
+
+
+def test_what_is_missing_of_our_own_is_made_again(given, tmp_path, capsys):
+    for command in ("clean", "rows"):
+        out = tmp_path / command
+        assert main(commands(given, out)[command]) == 0
+        whole = short_of(out)
+        for name in sorted(set(whole) - {"stats.json", "index.json"}):
+            (out / name).unlink()
+            assert main(commands(given, out)[command]) == 0
+            assert short_of(out) == whole
+            if name.endswith(".npy"):
+                (out / name).write_bytes((out / name).read_bytes()[:-3])
+                assert main(commands(given, out)[command]) == 0
+                assert short_of(out) == whole
+
+
+def test_a_damaged_record_is_one_line_and_loses_nothing(given, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(commands(given, out)["clean"]) == 0
+    record = json.loads((out / "stats.json").read_text())
+    for change in (
+        {"counts": {}},
+        {"counts": {**record["counts"], "rows": "x"}},
+        {"counts": {**record["counts"], "set_aside": 3}},
+        {"counts": {**record["counts"], "turns": {"many": 1}}},
+        {"problems": None},
+        {"files": [1]},
+    ):
+        (out / "stats.json").write_text(json.dumps({**record, **change}))
+        before = state_of(out)
+        for command in (commands(given, out)["clean"], ["data", "report", str(out)]):
+            capsys.readouterr()
+            assert main(command) == 1
+            said = capsys.readouterr().err
+            assert str(out) in said
+            assert "\n" not in said.strip()
+        assert state_of(out) == before
+    assert main([*commands(given, out)["clean"], "--again"]) == 0
+
+
+def test_a_damaged_plan_of_moves_is_one_line_and_loses_nothing(given, tmp_path, capsys):
+    out = tmp_path / "out"
+    (out / ".work").mkdir(parents=True)
+    job = {"version": 1, "inputs": [], "rules": {}}
+    (out / ".work" / "job.json").write_text(json.dumps(job))
+    (out / "mine").write_text("mine")
+    for moves in ([1], {"files": ["a"]}, {"files": 1, "old": [], "stats": {}}, {"old": ["mine"]}):
+        (out / ".work" / "moves.json").write_text(json.dumps(moves))
+        assert main([*commands(given, out)["clean"], "--again"]) == 1
+        assert "moves.json is damaged; take it away" in capsys.readouterr().err
+    (out / ".work" / "moves.json").unlink()
+    assert main([*commands(given, out)["clean"], "--again"]) == 0
+    assert (out / "mine").read_text() == "mine"
+
+
+def test_a_shard_whose_record_is_damaged_is_made_again(given, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(commands(given, out)["rows"]) == 0
+    whole = short_of(out)
+    about = json.loads((out / "shard-00000.json").read_text())
+    for change in (*({"counts": odd} for odd in (3, {"x": 1}, {"tokens": "x"})), {"lengths": 1}):
+        (out / "shard-00000.json").write_text(json.dumps({**about, **change}))
+        assert main(commands(given, out)["rows"]) == 0
+        assert short_of(out) == whole
+    index = json.loads((out / "index.json").read_text())
+    (out / "index.json").write_text(json.dumps({**index, "shards": 10**15}))
+    (out / "shard-00007.json").write_text("an earlier run's")
+    (out / "shard-7.json").write_text("mine")
+    assert main(commands(given, out)["rows"]) == 0
+    assert short_of(out).keys() == whole.keys() | {"shard-7.json"}
+
+
 @pytest.mark.parametrize("command", MINE)
 def test_an_input_is_never_the_output(given, tmp_path, capsys, command, monkeypatch):
     out = tmp_path / "out"

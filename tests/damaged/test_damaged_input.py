@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from drv_env.errors import DrvError, SettingError, TaskDataError
+from drv_env.json_files import read_object
+from drv_env.prompts import read_system_prompt
 from drv_env.rewards.labelled import read_labelled
 from drv_env.secrets import Keys
 from drv_env.task_files import read_tasks
@@ -26,6 +28,7 @@ from replay.token_store import TokenStore
 from replay.web import RecordedWeb
 from tests.damaged import faults
 from trainers.cli import main
+from trainers.commands.agent_setup import template_source
 from trainers.runs.config_files import read_settings
 
 TRIALS = int(os.environ.get("DRV_FAULTS", "2"))
@@ -512,3 +515,31 @@ def test_weights_that_cannot_be_are_told_by_row(tmp_path: Path) -> None:
     assert [f"{file}, row {number}: a weight" in reasons[number] for number in range(3)] == [
         True
     ] * 3
+
+
+def test_devices_are_no_files_of_text_or_json(tmp_path):
+    (tmp_path / "config.json").symlink_to("/dev/zero")
+    for read in (read_object, read_settings, read_system_prompt, template_source):
+        for path in ("/dev/zero", tmp_path / "config.json"):
+            with pytest.raises(DrvError, match="it is no regular file"):
+                read(str(path))
+        with pytest.raises(DrvError, match="null"):
+            read("a\0b")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("? [1, 2]\n: 3\n", "line 1 is no YAML: a name must be a word"),
+        ("rl:\n  ? {a: 1}\n  : 3\n", "line 2 is no YAML: a name must be a word"),
+        ('out: "a\\0b"\n', "line 1 is no YAML: a text holds a zero byte"),
+        ('model: {folder: "\\0"}\n', "line 1 is no YAML: a text holds a zero byte"),
+    ],
+)
+def test_yaml_that_no_settings_have_is_one_line(tmp_path, capsys, text, said):
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    assert main(["train", "igpo", "--config", str(file), "--plan"]) == 1
+    assert capsys.readouterr().err.strip() == f"drv: {file}, {said}" + (
+        ", not a list or a mapping" if "word" in said else ""
+    )

@@ -166,7 +166,7 @@ def test_a_link_is_never_replaced_wherever_it_leads(tmp_path):
 
 def test_a_name_that_no_file_can_have_is_refused(tmp_path):
     for name in ("a\0b", "x" * 300):
-        with pytest.raises(SettingError, match="can't be written: .*; name another file"):
+        with pytest.raises(SettingError, match=r"can't be written: .*; name another file"):
             refuse_output(tmp_path / name)
 
 

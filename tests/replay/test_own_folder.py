@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,34 @@ def test_a_part_that_leads_elsewhere_is_refused(tmp_path):
     (out / "stones").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SettingError, match="stones is a link"):
         KIND.record(out)
+
+
+def test_a_part_that_is_no_folder_is_refused(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "heap.json").write_text('{"stones": 1}')
+    (out / "stones").write_text("mine")
+    with pytest.raises(SettingError, match="stones is no folder; take it away"):
+        KIND.record(out)
+    assert (out / "stones").read_text() == "mine"
+
+
+def test_a_file_that_is_none_is_refused(tmp_path):
+    kind = FolderKind("a heap", {"heap.json": {"stones": int}}, files=("list",))
+    (tmp_path / "heap.json").write_text('{"stones": 1}')
+    assert kind.record(tmp_path) == {"stones": 1}
+    (tmp_path / "elsewhere").write_text("mine")
+    for make in (Path.mkdir, lambda path: path.symlink_to("elsewhere"), os.mkfifo):
+        make(tmp_path / "list")
+        with pytest.raises(SettingError, match="list is a link or no regular file"):
+            kind.record(tmp_path)
+        (tmp_path / "list").rename(tmp_path / f"taken {make}".replace("/", ""))
+
+
+def test_a_name_that_no_folder_can_have_is_refused():
+    for check in (KIND.record, lambda path: refuse_overlap(path, [])):
+        with pytest.raises(SettingError, match="holds a zero byte"):
+            check(Path("a\0b"))
 
 
 def test_one_at_a_time_and_the_lock_goes_with_its_holder(tmp_path):

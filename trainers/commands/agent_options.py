@@ -141,6 +141,14 @@ class AgentOptions:
     rules: Annotated[RuleOptions, tyro.conf.arg(name="")] = RuleOptions()
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = ToolOptions()
 
+    def inputs(self) -> list[Path]:
+        """Files and folders that are read, where they are there; a cassette, which is also
+        written, is not among them."""
+        model = self.model
+        found = [Path(model.model) / "config.json", Path(model.chat_template)]
+        found += [model.tokenizer / "tokenizer.json"] if model.tokenizer else []
+        return found + [each for each in (self.rules.system_prompt, self.tools.web) if each]
+
 
 @dataclass(frozen=True, kw_only=True)
 class PaceOptions:

@@ -17,6 +17,7 @@ from agents.engines.base import ChatEngine, Engine, Sampling
 from drv_env.context import ContextCounter
 from drv_env.episode import Rules
 from drv_env.errors import SettingError
+from drv_env.json_files import read_object, read_text
 from drv_env.prompts import read_system_prompt
 from drv_env.service_address import service_address
 from drv_env.tools.base import ToolSchema
@@ -190,8 +191,8 @@ def template_source(chosen: str, called: Called = as_option) -> str | None:
     if chosen in _TEMPLATES:
         return _TEMPLATES[chosen]
     try:
-        return Path(chosen).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(chosen)
+    except (OSError, ValueError) as error:
         option = called("chat_template")
         raise SettingError(
             f"{option} {chosen} is none of {', '.join(_TEMPLATES)}, nor a file: {error}"
@@ -227,13 +228,11 @@ def _held(folder: Path) -> int | None:
     file = folder / "config.json"
     if not file.is_file():  # a tokenizer's alone
         return None
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-        found = config.get("max_position_embeddings")
-        if found is None:
-            found = config.get("text_config", {}).get("max_position_embeddings")
-    except (OSError, ValueError, AttributeError) as error:
-        raise SettingError(f"{file} can't be read: {error}") from None
+    config = read_object(file)
+    found = config.get("max_position_embeddings")
+    inner = config.get("text_config")
+    if found is None and isinstance(inner, dict):
+        found = inner.get("max_position_embeddings")
     return found if isinstance(found, int) else None
 
 

@@ -57,7 +57,9 @@ class AskCommand:
         from trainers.commands.tool_setup import plan_tools
 
         if self.save is not None:
-            refuse_output(self.save, force=self.force)
+            folders = (Path(self.agent.model.model), self.agent.model.tokenizer)
+            read = [*self.agent.inputs(), *folders, self.agent.tools.cassette]
+            refuse_output(self.save, [each for each in read if each is not None], self.force)
         plan = plan_agent(self.agent, teller(Console(stderr=True)), parallel=1)
         tools = plan_tools(self.agent.tools, plan.own)
         task = _task(self.question, tools)

@@ -90,9 +90,7 @@ class Rolling:
         wanted: ToolKind | None = "offline" if tasks.tasks == "world" else None
         tools = plan_tools(agent.tools, plan.own, wanted)
         found = read_questions(tasks, tools.worlds, pace.seed, part, say)
-        inputs = [Path(agent.model.model) / "config.json"]
-        inputs += [] if tasks.tasks == "world" else [Path(tasks.tasks)]
-        inputs += [] if agent.tools.web is None else [agent.tools.web]
+        inputs = [*agent.inputs(), *([] if tasks.tasks == "world" else [Path(tasks.tasks)])]
         return cls(plan, tools, found, outcome, pace, group_size, retries, console, inputs)
 
     def say(self, text: str) -> None:

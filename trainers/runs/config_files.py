@@ -16,6 +16,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from drv_env.errors import SettingError
+from drv_env.json_files import read_text
 
 T = TypeVar("T")
 Settings = dict[str, Any]
@@ -29,10 +30,8 @@ def read_settings(path: str | Path) -> Settings:
         SettingError: naming the file, when it can't be read or holds something else.
     """
     path = Path(path)
-    if path.is_fifo() and path.parent != Path("/dev/fd"):  # which a shell gives for <(…)
-        raise SettingError(f"{path} can't be read: it is no regular file")
     try:
-        found = yaml.load(path.read_text(encoding="utf-8-sig"), _OnceLoader)
+        found = yaml.load(read_text(path, "utf-8-sig"), _OnceLoader)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} can't be read: {error}") from None
     except yaml.YAMLError as error:
@@ -56,12 +55,24 @@ class _OnceLoader(yaml.SafeLoader):
         """A mapping, refused where a name is there twice."""
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a name must be a word, not a list or a mapping", key.start_mark
+                )
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"{key.value} is there twice", key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: Any) -> Any:
+        """A value, refused where it holds a zero byte, which no path may."""
+        if "\0" in (found := super().construct_scalar(node)):  # type: ignore[no-untyped-call]
+            raise yaml.constructor.ConstructorError(
+                None, None, "a text holds a zero byte", node.start_mark
+            )
+        return found
 
 
 def merged(*layers: Mapping[str, Any]) -> Settings:

@@ -131,9 +131,7 @@ def input_files(
                 found.append(file)
             else:
                 known = ", ".join(KINDS)
-                on_problem(
-                    FileProblem(str(file), f"left out; kinds of file that are read: {known}")
-                )
+                on_problem(FileProblem(str(file), f"none of the kinds that are read: {known}"))
     return found
 
 

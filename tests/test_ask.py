@@ -198,7 +198,7 @@ def test_the_key_is_sent_and_never_shown(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--tools", "live"), "SERPER_KEY_ID is not set"),
+        (("--tools", "live"), "invented webs (--world) and recorded ones (--web)"),
         (("--cassette-only",), "--cassette-only needs --cassette"),
         (("--tools", "recorded"), "needs --web"),
         (("--web", "no/such/web"), "no finished recorded web"),

@@ -29,7 +29,10 @@ def test_a_folder_is_cleaned_and_its_figures_are_printed(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "dropped: wrong_answer" in printed
     assert "PythonInterpreter" in printed
-    assert "left out" in printed
+    assert not printed.startswith("\n")
+    kinds = ".parquet, .pq, .jsonl, .ndjson, .json"
+    told = f"left out: {tmp_path / 'notes.txt'}: none of the kinds that are read: {kinds}"
+    assert told in printed.splitlines()
     rows = [row for table in read_cleaned(out) for row in table.to_pylist()]
     assert {row["weight"] for row in rows} == {1, 4}
     assert "<tools>" in rows[0]["messages"][0]["content"]

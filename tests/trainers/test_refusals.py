@@ -93,6 +93,7 @@ def test_an_option_that_cannot_work_is_named(folder, tmp_path, capsys, more, sai
     ("more", "said"),
     [
         ("", "data needs either rows"),
+        ("--model.folder {folder}/no --plan", "no: no such folder with a model (config.json)"),
         ("--data.rows {folder}", "holds no finished token documents"),
         ("--data.trajectories {folder}/no.parquet", "there is no file or folder"),
         ("--data.trajectories {folder}/expert.parquet --data.held-out 0.001", "holds out 0 and"),

@@ -163,12 +163,8 @@ def _folder(model: ModelOptions, kind: EngineKind, called: Called) -> Path | Non
         if model.base_url is not None:
             raise SettingError(f"--base-url goes with openai and openai-ids, not --engine {kind}")
         folder = Path(model.model)
-        if not (folder / "config.json").is_file():
-            raise SettingError(
-                f"{called('model')} {model.model}: no such folder with a model (config.json); name "
-                "one as save_pretrained writes it"
-                + (f", or a server with {called('base_url')}" if called is as_option else "")
-            )
+        server = f", or a server with {called('base_url')}" if called is as_option else ""
+        refuse_no_model(folder, called("model"), server)
         return model.tokenizer or folder
     if model.base_url is None:
         raise SettingError(f"--engine {kind} needs --base-url, such as http://localhost:8000/v1")
@@ -180,6 +176,24 @@ def _folder(model: ModelOptions, kind: EngineKind, called: Called) -> Path | Non
             "--tokenizer"
         )
     return model.tokenizer
+
+
+def refuse_no_model(folder: str | Path, called: str, instead: str = "") -> None:
+    """Refuse a folder without a model, before Transformers is asked, which would look online.
+
+    Args:
+        folder: what was named.
+        called: what the user calls the setting.
+        instead: what else could be named.
+
+    Raises:
+        SettingError: naming the setting and the folder.
+    """
+    if not (Path(folder) / "config.json").is_file():
+        raise SettingError(
+            f"{called} {folder}: no such folder with a model (config.json); name one as "
+            f"save_pretrained writes it{instead}"
+        )
 
 
 def template_source(chosen: str, called: Called = as_option) -> str | None:

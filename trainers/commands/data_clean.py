@@ -182,7 +182,8 @@ class _Bars:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
         )
-        self._progress = Progress(*columns, console=console, transient=True)
+        shown = bool(console.is_terminal)  # elsewhere rich leaves an empty line behind
+        self._progress = Progress(*columns, console=console, transient=True, disable=not shown)
         self._tasks: dict[Stage, Any] = {}
 
     def __enter__(self) -> OnProgress:

@@ -103,7 +103,9 @@ async def _check(judge: Judge, labelled: Labelled, console: Any) -> list[Checked
 
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=console, transient=True) as progress:
+        with Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        ) as progress:
             bar = progress.add_task("judging", total=len(labelled.rows))
             return await check_judge(judge, labelled.rows, lambda _: progress.advance(bar))
     finally:

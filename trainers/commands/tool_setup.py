@@ -40,12 +40,14 @@ class ToolPlan:
         worlds: seeds of the webs of offline tools.
         options: the command line's.
         settings: of offline tools, and of what a recorded web knows beside its recordings.
+        called: what messages call an option.
     """
 
     kind: ToolKind
     worlds: tuple[int, ...]
     options: ToolOptions
     settings: dict[str, Any]
+    called: Called = as_option
 
     def asked(self) -> dict[str, Any]:
         """What must be the same for episodes to belong together; plain values."""
@@ -73,14 +75,26 @@ class ToolPlan:
 
             return RecordedWeb(str(self.options.web), **self.settings)
         from drv_env.tools.cassette import CassetteTools
-        from drv_env.tools.live import LiveTools
 
         cassette = self.options.cassette
         if cassette is None:
-            return LiveTools.from_env()
+            return self._live()
         if self.options.cassette_only:
             return CassetteTools(None, cassette, "replay")
-        return CassetteTools(LiveTools.from_env(), cassette)
+        return CassetteTools(self._live(), cassette)
+
+    def _live(self) -> Tools:
+        from drv_env.secrets import Keys
+        from drv_env.tools.live import LiveTools
+
+        if Keys.from_env().serper is None:
+            called = self.called
+            raise SettingError(
+                "SERPER_KEY_ID is not set, and live tools search with it: get a key at serper.dev "
+                "and put it into the environment or .env; without keys there are invented webs "
+                f"({called('world')}) and recorded ones ({called('web')})"
+            )
+        return LiveTools.from_env()
 
 
 def plan_tools(
@@ -122,7 +136,7 @@ def plan_tools(
             f"{called('tools')} recorded needs {called('web')}, a folder made by drv data web"
         )
     worlds = (options.world or trained_in or (0,)) if kind == "offline" else ()
-    return ToolPlan(kind, worlds, options, {} if kind == "live" else settings)
+    return ToolPlan(kind, worlds, options, {} if kind == "live" else settings, called)
 
 
 def make_outcome(kind: OutcomeKind) -> Outcome:

@@ -24,7 +24,7 @@ from replay.template import ChatTemplate
 from replay.token_store import TokenStore, write_documents
 from replay.trajectory import Trajectory
 from trainers.agent_file import read_agent
-from trainers.commands.agent_setup import template_source
+from trainers.commands.agent_setup import refuse_no_model, template_source
 from trainers.commands.train_screen import TrainScreen
 from trainers.packed_rows import DocumentRows
 from trainers.run_folder import ROWS, RunFolder
@@ -66,6 +66,7 @@ def prepare_sft(run: SFTRun, name: str, say: Say) -> SFTJob:
 def planned_sft(run: SFTRun, name: str, say: Say) -> SFTJob:
     """The same without a look at an earlier life of the run, for any backend."""
     refuse_unusable(run)
+    refuse_no_model(run.model.folder, "model.folder")
     shape = ModelShape.of(run.model.folder, run.model.lora.settings())
     refuse_packing(run, shape)
     source = template_source(run.model.chat_template, lambda _: "model.chat_template")

@@ -139,8 +139,10 @@ def plugin(game: Game) -> dict[str, Any]:
                             raise
                         break  # a limit or stop of the host
                     message = reply.choices[0].message.model_dump(exclude_none=True)
-                    message.setdefault("content", "")
                     turn = turn_of(message)
+                    if "content" not in message and not turn:
+                        raise vf.ProviderError("the model's reply has neither text nor a call")
+                    message.setdefault("content", "")
                     if reply.usage is not None:
                         turn = SampledText(turn, reply.usage.completion_tokens)
                     played = await game.play_one(episode, turn)

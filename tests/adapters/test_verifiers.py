@@ -155,6 +155,19 @@ def test_a_server_that_refuses_is_the_providers_error():
     assert not trace.rewards
 
 
+@pytest.mark.parametrize("extra", [{}, {"tool_calls": []}, {"reasoning_content": ""}])
+def test_a_reply_with_nothing_of_the_models_is_the_providers_error(extra, request):
+    game = Game(TASKS, FakeTools())
+    (trace,), _ = evaluate(
+        game, lambda messages: {"content": None, **extra}, f"drv_{request.node.callspec.id}"
+    )
+    assert not trace.ok
+    assert trace.last_error.type == "ProviderError"
+    assert "neither text nor a call" in trace.last_error.message
+    assert not trace.rewards
+    assert trace.info["turns"] == []
+
+
 def test_our_budget_asks_for_the_answer_and_the_hosts_limit_just_stops():
     game = Game(TASKS, FakeTools(), rules=Rules(max_turns=1))
     script = [SEARCH, PARIS]

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drv_env.tasks import Task
 from replay.store import read_trajectories
 from replay.trajectory import Trajectory
 from tests.cluster.openrlhf.cloned_agent import GAME, ClonedAgent
@@ -52,11 +54,14 @@ class Ran:
         return load_model(self.run.model if step == 1 else saved, "bfloat16")
 
 
-def carry_out(run: OpenRLHFRun) -> None:
-    """What run_openrlhf does, in a process that has no GPU."""
+def carry_out(run: OpenRLHFRun, tasks: Sequence[Task] = ()) -> None:
+    """What run_openrlhf does, in its order, in a process that has no GPU."""
     check_folder(run)
+    path = write_run(run)
+    if tasks:
+        write_tasks(run.out / TASKS, tasks)
     done = subprocess.run(
-        [sys.executable, "-m", "trainers.openrlhf.launch", str(write_run(run))],
+        [sys.executable, "-m", "trainers.openrlhf.launch", str(path)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{MACHINE}{os.pathsep}{ROOT}"},
         capture_output=True,
@@ -89,6 +94,5 @@ def reinforce(
         cluster=cluster or usual,
         resume=resume,
     )
-    write_tasks(out / TASKS, agent.tasks[: config["steps"] * TASKS_A_STEP])
-    carry_out(run)
+    carry_out(run, agent.tasks[: config["steps"] * TASKS_A_STEP])
     return Ran(run, agent)

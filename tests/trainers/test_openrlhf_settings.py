@@ -1,7 +1,9 @@
 """Our settings in OpenRLHF's words, and the run in its file; OpenRLHF itself is not needed."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -16,6 +18,7 @@ from trainers.credit import Credit
 from trainers.information_gain import GainSettings
 from trainers.loss_settings import LossSettings
 from trainers.openrlhf.flags import arguments_of, given_flags, optimiser_flags
+from trainers.openrlhf.lacking import lacking, lacking_keys, refuse_lacking_keys
 from trainers.openrlhf.launch import check_folder
 from trainers.openrlhf.run import (
     Cluster,
@@ -179,7 +182,7 @@ def test_parallelism_becomes_flags(tmp_path):
             {},
             "kl_by_ratio",
         ),
-        ({"rollouts": "async", "rollout": RolloutSettings(stragglers="ask")}, {}, "max_seconds"),
+        ({"rollouts": "async", "rollout": RolloutSettings(stragglers="ask")}, {}, "set it to wait"),
         ({"rollouts": "async", "rollout": RolloutSettings(max_requests=4)}, {}, "max_num_seqs"),
         ({"sampling": Sampling(25)}, {}, "max_turn_tokens"),
         ({"minibatches": 3}, {}, "minibatches"),
@@ -205,11 +208,45 @@ def test_parallelism_becomes_flags(tmp_path):
         ({}, {"gpus": 2, "flags": ("--ds.tensor_parallel_size", "2")}, "gain_by"),
         ({}, {"gpus": 2, "flags": ("--ds.ring_attn_size", "4")}, "groups"),
         ({"packed": True}, {"flags": ("--train.micro_batch_size", "2")}, "microbatch_tokens"),
+        ({}, {"flags": ("--ds.ring_attn_size", "two")}, "ring_attn_size must be a whole number"),
+        ({}, {"flags": ("--ds.tensor_parallel_size=0",)}, "tensor_parallel_size must be a whole"),
+        ({}, {"flags": ("--train.micro_batch_size", "--x")}, "micro_batch_size must be a whole"),
+        ({}, {"gpus": 2, "flags": ("--ds.ring_attn_s", "2")}, "packed"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_the_start(tmp_path, config, cluster, words):
     with pytest.raises(SettingError, match=words):
         arguments_of(run_of(tmp_path, Cluster(**cluster), **config))
+
+
+def test_what_a_machine_lacks_is_a_line_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where no .env is
+    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
+    run = run_of(tmp_path, Cluster(flags=("--ds.ring_attn_size", "2")))
+    assert any(line.startswith("ring_flash_attn isn't installed: pip") for line in lacking(run))
+    assert not any(line.startswith("flash_attn ") for line in lacking(run))
+    assert lacking_keys(run.rl.game) == []
+    live = replace(run, reinforcement=replace(run.rl, game=GameSpec(tools="live", outcome="judge")))
+    search, judge = lacking_keys(live.rl.game)
+    assert search.startswith("SERPER_KEY_ID is not set")
+    assert judge.startswith("the judge has no endpoint")
+    assert lacking(live)[-2:] == [search, judge]
+    assert not any("\n" in line for line in lacking(live))
+    monkeypatch.setenv("SERPER_KEY_ID", "a-key-of-some-length")
+    assert lacking_keys(live.rl.game) == [judge]
+
+
+def test_a_run_without_its_keys_is_refused_but_where_a_cluster_has_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    run = run_of(tmp_path)
+    live = replace(run, reinforcement=replace(run.rl, game=GameSpec(tools="live", outcome="judge")))
+    refuse_lacking_keys(run)
+    with pytest.raises(SettingError, match=r"SERPER_KEY_ID.*; the judge has no endpoint"):
+        refuse_lacking_keys(live)
+    refuse_lacking_keys(replace(live, cluster=Cluster(ray={"address": "auto"})))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    refuse_lacking_keys(live)
 
 
 def test_a_context_without_bound_is_refused(tmp_path):

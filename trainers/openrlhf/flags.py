@@ -124,8 +124,8 @@ def check(run: OpenRLHFRun) -> None:
     refuse_decided(given, _DECIDED, _REFUSED)
     _refuse_bonus(given, rl.config.loss.entropy_weight)
     ranks = cluster.nodes * cluster.gpus
-    ring = int(given.get("ds.ring_attn_size") or 1)
-    tensor = int(given.get("ds.tensor_parallel_size") or 1)
+    ring = counted(given, "ds.ring_attn_size")
+    tensor = counted(given, "ds.tensor_parallel_size")
     if ranks % (ring * tensor):
         raise SettingError(
             f"{ranks} devices can't be split into groups of --ds.ring_attn_size {ring} × "
@@ -138,7 +138,7 @@ def check(run: OpenRLHFRun) -> None:
             "gain_by model scores each trajectory on one device, which has no whole layers under "
             '--ds.tensor_parallel_size; set gain_by to "engine", or use --ds.ring_attn_size'
         )
-    micro = int(given.get("train.micro_batch_size") or 1)
+    micro = counted(given, "train.micro_batch_size")
     if rl.config.packed and micro != 1:
         raise SettingError(
             "packed takes microbatch_tokens a pass; --train.micro_batch_size does not go with it"
@@ -174,9 +174,10 @@ def _check_config(rl: Reinforcement) -> None:
     settings = config.rollout
     if settings.stragglers != "wait":
         raise SettingError(
-            f"stragglers {settings.stragglers} needs to see a whole batch, which OpenRLHF spreads "
-            "over engines; bound an episode with rules.max_seconds, after which it is asked for "
-            "its answer, or with episode_timeout"
+            f"rl.rollout.stragglers {settings.stragglers} needs to see a whole batch, which "
+            "OpenRLHF spreads over engines; set it to wait, and bound an episode with "
+            "rules.max_seconds, after which it is asked for its answer, or with "
+            "rl.rollout.episode_timeout"
         )
     if settings.max_requests is not None:
         raise SettingError(
@@ -284,8 +285,8 @@ def _flags(run: OpenRLHFRun) -> Flags:
     if config.packed:
         flags |= {"ds.packing_samples": True, "train.dynamic_batch_enable": True}
         given = given_flags(cluster.flags)
-        pieces = int(given.get("ds.ring_attn_size") or 1)
-        pieces *= int(given.get("ds.tensor_parallel_size") or 1)
+        pieces = counted(given, "ds.ring_attn_size")
+        pieces *= counted(given, "ds.tensor_parallel_size")
         for part in ("train", "rollout"):  # a row that is cut into pieces has one on each device
             flags[f"{part}.max_tokens_per_gpu"] = max(1, config.microbatch_tokens // pieces)
     if config.max_staleness:
@@ -345,6 +346,18 @@ def given_flags(words: Sequence[str]) -> dict[str, str]:
             value = "" if following.startswith("--") else following
         found[name] = value
     return found
+
+
+def counted(given: Mapping[str, str], known: str) -> int:
+    """The number that the user's flags give, by a shortened name as well; 1 where they don't.
+
+    Raises:
+        SettingError: for what is no whole number from 1 on.
+    """
+    value = next((value for name, value in given.items() if known.startswith(name)), "1")
+    if not (value.isascii() and value.isdecimal() and int(value)):
+        raise SettingError(f"--{known} must be a whole number from 1 on, got {value!r}")
+    return int(value)
 
 
 def refuse_precision(precision: str) -> None:

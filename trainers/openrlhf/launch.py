@@ -30,6 +30,7 @@ from drv_env.whole_files import write_text
 from replay.own_folder import FolderKind, FolderLock
 from trainers.agent_file import write_agent
 from trainers.openrlhf.flags import arguments_of
+from trainers.openrlhf.lacking import refuse_lacking_keys
 from trainers.openrlhf.points import check_points, install, put_in_place
 from trainers.openrlhf.run import (
     FILE,
@@ -81,6 +82,7 @@ def _train(run: OpenRLHFRun, tasks: Sequence[Task]) -> None:
         _fine_tune(write_run(run), run, arguments)
     else:
         arguments = arguments_of(run)
+        refuse_lacking_keys(run)
         check_points()
         path = write_run(run)
         config = run.rl.config

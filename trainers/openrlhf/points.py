@@ -34,12 +34,13 @@ class Point:
     parameters: tuple[str, ...] = ()
 
     def problem(self) -> str:
-        """What is wrong with it, or ""."""
+        """What is wrong with it, or "".
+
+        Raises:
+            ImportError: when its module, or what that needs, can't be imported.
+        """
         where = f"{self.module}.{self.name}"
-        try:
-            found: Any = importlib.import_module(self.module)
-        except ImportError as error:
-            return f"{where} (its module can't be imported: {error})"
+        found: Any = importlib.import_module(self.module)
         for part in self.name.split("."):
             if not hasattr(found, part):
                 return f"{where} (not there)"
@@ -92,8 +93,8 @@ def check_points(points: Sequence[Point] = POINTS) -> None:
     """Refuse a version of OpenRLHF in which something has moved.
 
     Raises:
-        SettingError: when it isn't installed; or naming its version, the one that is pinned,
-            and each place that is not as it was.
+        SettingError: when it, or something that it needs, isn't installed; or naming its
+            version, the one that is pinned, and each place that is not as it was.
     """
     try:
         installed = metadata.version(PACKAGE)
@@ -101,7 +102,20 @@ def check_points(points: Sequence[Point] = POINTS) -> None:
         raise SettingError(
             "OpenRLHF isn't installed: pip install 'drv-env[openrlhf]' on a machine with a GPU"
         ) from None
-    problems = [problem for point in points if (problem := point.problem())]
+    problems: list[str] = []
+    absent: dict[str, str] = {}
+    for point in points:
+        try:
+            problems.append(point.problem())
+        except ImportError as error:  # one package may be missing in many places
+            absent.setdefault(str(error), point.module)
+    problems = [problem for problem in problems if problem]
+    if absent:
+        reasons = "; ".join(f"{error} (for {module})" for error, module in absent.items())
+        raise SettingError(
+            f"OpenRLHF {installed} can't be imported: {reasons}; install what is missing "
+            f"(docs/openrlhf.md says how), or the version this was made for, {pinned()}"
+        )
     if problems:
         raise SettingError(
             f"OpenRLHF {installed} can't be used (made for {pinned()}): "

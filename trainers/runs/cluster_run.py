@@ -13,6 +13,7 @@ from drv_env.errors import SettingError
 from drv_env.tasks import Task
 from trainers.commands.agent_setup import template_source
 from trainers.openrlhf.flags import arguments_of
+from trainers.openrlhf.lacking import lacking
 from trainers.openrlhf.launch import KIND, run_openrlhf
 from trainers.openrlhf.run import FineTuning, GameSpec, OpenRLHFRun, Reinforcement
 from trainers.openrlhf.sft_flags import sft_arguments_of
@@ -72,7 +73,8 @@ def prepare_cluster(run: Run, name: str, say: Say) -> ClusterJob:
         what = _reinforcement(run, playing)
         arguments_of(what)  # refuses what does not go together
         check_planned(run.model.folder)
-        plan = Plan(title, [*plan_rows(run, playing), *_rows(run)], warnings=_unused(run))
+        rows = [*plan_rows(run, playing), *_rows(run)]
+        plan = Plan(title, rows, warnings=_warnings(run, what))
         return ClusterJob(what, plan, say, playing.tasks)
     if isinstance(run, SFTRun):
         if run.data.held_out:
@@ -82,7 +84,7 @@ def prepare_cluster(run: Run, name: str, say: Say) -> ClusterJob:
             raise SettingError("OpenRLHF takes all rows of data.rows: make them again")
         what = _fine_tuning(run, job)
         sft_arguments_of(what)
-        plan = Plan(title, [*job.plan.rows, *_rows(run)], warnings=_unused(run))
+        plan = Plan(title, [*job.plan.rows, *_rows(run)], warnings=_warnings(run, what))
         return ClusterJob(what, plan, say)
     raise SettingError(f"{name} knows no backend openrlhf; say device")
 
@@ -133,6 +135,10 @@ def _rows(run: Run) -> list[tuple[str, str]]:
         ("engines × devices", f"{cluster.engines:,} × {cluster.engine_gpus:,}"),
         ("ZeRO stage", str(cluster.zero_stage)),
     ]
+
+
+def _warnings(run: Run, what: OpenRLHFRun) -> list[str]:
+    return [*_unused(run), *(f"not on this machine: {line}" for line in lacking(what))]
 
 
 def _unused(run: Run) -> list[str]:

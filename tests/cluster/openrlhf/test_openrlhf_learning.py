@@ -16,6 +16,7 @@ from agents.engines.transformers import TransformersEngine
 from agents.rollout import RolloutSettings, rollout
 from drv_env import background
 from drv_env.episode import Ending
+from drv_env.errors import SettingError
 from replay.counter import TemplateCounter
 from replay.trajectory import Trajectory
 from tests.cluster.openrlhf.cloned_agent import GAME, ClonedAgent
@@ -179,6 +180,10 @@ def test_each_place_that_is_relied_on_is_there_and_one_that_moved_is_named(impor
     gone = Point("openrlhf.trainer.ppo_trainer", "PPOTrainer.train_one")
     with pytest.raises(ValueError, match=r"takes no batch_of_samples.*train_one \(not there\)"):
         check_points([moved, gone])
+    lost = [Point("no_such_module", name) for name in ("one", "two")]
+    with pytest.raises(SettingError, match="can't be imported: No module named") as told:
+        check_points([*lost, gone])
+    assert str(told.value).count("no_such_module'") == 1
 
 
 def test_advantages_are_the_one_device_trainers(played, importable, monkeypatch):

@@ -39,8 +39,11 @@ def read_tokenizer(file: str | Path) -> Tokenizer:
     """The tokenizer of a ``tokenizer.json``.
 
     Raises:
-        SettingError: naming the file, when it can't be read or holds none.
+        SettingError: naming the file, when it is missing, can't be read or holds none.
     """
+    file = Path(file)
+    if not file.is_file():
+        raise SettingError(f"no {file.name} in {file.parent}: save a fast tokenizer there")
     read_object(file)  # whose words about damage are better
     try:
         return Tokenizer.from_file(str(file))

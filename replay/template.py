@@ -101,9 +101,7 @@ class ChatTemplate:
             SettingError: naming a file that is missing, damaged, or holds no template.
         """
         folder = Path(path)
-        file = folder / "tokenizer.json"
-        if not file.is_file():
-            raise SettingError(f"no tokenizer.json in {folder}: save a fast tokenizer there")
+        tokenizer = read_tokenizer(folder / "tokenizer.json")
         config: dict[str, Any] = {}
         for config_name in ("special_tokens_map.json", "tokenizer_config.json"):
             if (folder / config_name).is_file():
@@ -112,7 +110,7 @@ class ChatTemplate:
         if chat_template is None:
             chat_template, name = _stored_template(folder, config)
         return cls(
-            read_tokenizer(file),
+            tokenizer,
             chat_template,
             _special_strings(config),
             name=name,

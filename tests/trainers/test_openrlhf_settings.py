@@ -1,5 +1,6 @@
 """Our settings in OpenRLHF's words, and the run in its file; OpenRLHF itself is not needed."""
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_optimiser_and_schedule_become_flags(tmp_path):
     assert changed["actor.adam.betas"] == ["0.9", "0.95"]
     assert changed["actor.adam.weight_decay"] == ["0.01"]
     assert changed["actor.lr_scheduler"] == ["cosine"]
-    assert changed["actor.lr_warmup_ratio"] == ["0.1"]  # four steps of forty
+    assert float(changed["actor.lr_warmup_ratio"][0]) == pytest.approx(0.1)  # four of forty
     assert changed["actor.max_norm"] == ["0.5"]
     assert changed["actor.dual_clip"] == ["3.0"]
     assert changed["actor.entropy_coef"] == ["0.002"]
@@ -124,10 +125,14 @@ def test_fine_tunings_optimiser_has_the_same_flags_without_a_prefix():
         "adam.betas": [0.9, 0.95],
         "adam.weight_decay": 0.01,
         "lr_scheduler": "cosine",
-        "lr_warmup_ratio": 0.1,
+        "lr_warmup_ratio": pytest.approx(0.1),
         "max_norm": 1.0,
     }
-    assert optimiser_flags(SFTConfig(), 10)["lr_warmup_ratio"] == 1.0  # 20 steps of 10
+    assert optimiser_flags(SFTConfig(), 10)["lr_warmup_ratio"] == pytest.approx(1)  # 20 of 10
+    for warmup, steps in ((7, 25), (14, 25), (15, 29), (0, 3), (3, 3)):
+        share = optimiser_flags(SFTConfig(warmup_steps=warmup), steps)["lr_warmup_ratio"]
+        for updates in (1, 2, 8):  # a step; OpenRLHF rounds up, and 25 × (7 / 25) is above 7
+            assert math.ceil(steps * updates * share) == warmup * updates
 
 
 def test_a_mean_over_rows_is_not_on_the_cluster(tmp_path):

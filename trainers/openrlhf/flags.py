@@ -7,6 +7,7 @@ refused, and so is one that would change rewards, sampling or advantages unseen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -303,12 +304,14 @@ def optimiser_flags(settings: OptimiserSettings, steps: int, prefix: str = "") -
         prefix: of the flags' names.
     """
     schedule = settings.schedule
+    # OpenRLHF rounds steps × share up, and floating point may put 25 × (7 / 25) above 7
+    share = math.nextafter(min(1.0, settings.warmup(steps) / steps), 0.0)
     flags: Flags = {
         "adam.lr": settings.learning_rate,
         "adam.betas": list(settings.betas),
         "adam.weight_decay": settings.weight_decay,
         "lr_scheduler": "constant_with_warmup" if schedule == "constant" else schedule,
-        "lr_warmup_ratio": min(1.0, settings.warmup(steps) / steps),
+        "lr_warmup_ratio": share,
         "max_norm": settings.max_grad_norm,
     }
     return {f"{prefix}{name}": value for name, value in flags.items()}

@@ -45,6 +45,8 @@ from trainers.openrlhf.sft_flags import sft_arguments_of
 from trainers.run_folder import ROWS, holds_own_rows
 
 _FOREIGN = "metrics.jsonl"
+_ENDING = 45.0
+"""Seconds for torchrun to end its ranks; after 30 it kills them."""
 KIND = FolderKind(
     "a run on OpenRLHF",
     {FILE: {"model": str, "out": str, "cluster": dict}},
@@ -142,9 +144,9 @@ def _fine_tune(path: Path, run: OpenRLHFRun, arguments: Sequence[str]) -> None:
             )
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc-per-node", str(run.cluster.gpus)]
-        done = subprocess.run([*command, "-m", "trainers.openrlhf.launch", str(path)], check=False)
-        if done.returncode:
-            raise DrvError(f"fine-tuning ended with exit status {done.returncode}; see its output")
+        status = run_ranks([*command, "-m", "trainers.openrlhf.launch", str(path)])
+        if status:
+            raise DrvError(f"fine-tuning ended with exit status {status}; see its output")
         return
     alone = {
         "RANK": "0",
@@ -162,6 +164,24 @@ def _fine_tune(path: Path, run: OpenRLHFRun, arguments: Sequence[str]) -> None:
             ("openrlhf.trainer.sft_trainer", "SFTTrainer", parts.RecordingSFTTrainer),
         )
         _command_line("openrlhf.cli.train_sft", arguments)
+
+
+def run_ranks(command: Sequence[str]) -> int:
+    """Run torchrun; returns its exit status.
+
+    Its ranks have sessions of their own, so that Ctrl-C reaches torchrun alone: it is given
+    the time to end them, or they would go on without it.
+    """
+    process = subprocess.Popen(command)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        try:
+            process.wait(_ENDING)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.terminate()
+            process.wait()
+        raise
 
 
 # ---- the trained model -------------------------------------------------------------------------
@@ -232,4 +252,6 @@ def _main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1])
+    from trainers.cli import guarded
+
+    sys.exit(guarded(lambda: _main(sys.argv[1])))

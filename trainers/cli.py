@@ -106,7 +106,8 @@ def guarded(work: Callable[[], None]) -> int:
         sys.stderr.write("\nStopped.\n")
         return 130
     except DrvError as error:
-        sys.stderr.write(f"drv: {error}\n")
+        lines = (line.strip() for line in str(error).splitlines())  # other libraries' words too
+        sys.stderr.write(f"drv: {' '.join(filter(None, lines))}\n")
         return 1
     except Exception as error:
         said = _refused_by_the_system(error)

@@ -22,6 +22,8 @@ NO_IDS = (
     "or OpenAIChatEngine for text alone"
 )
 _FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "abort": "aborted"}
+_NONE = -9999.0
+"""What vLLM's server writes for a log-prob of minus infinity, which JSON lacks."""
 _NOT_RAW = (
     "the server's log-probs are not raw; start it with --logprobs-mode raw_logprobs, "
     "which is vLLM's default"
@@ -171,6 +173,10 @@ def _log_probs(values: Sequence[Any]) -> NDArray[np.float32]:
     numbers = [value for value in values if isinstance(value, int | float)]
     if any(value > ROUNDING for value in numbers):
         raise EngineError(_NOT_RAW)
+    if _NONE in numbers:
+        raise EngineError(
+            f"the server sent log-probs that are none: {_NONE:g} stands for minus infinity"
+        )
     try:
         return checked_log_probs(values, len(values))
     except EngineError as error:

@@ -135,7 +135,7 @@ def weight_files(folder: Path) -> dict[Path, set[str] | None]:
     """The safetensors files of a folder, with the names that the index puts into each.
 
     Raises:
-        SettingError: when one is missing, or the index can't be read.
+        SettingError: when one is missing, the index can't be read, or a whole model is beside it.
     """
     index = folder / _INDEX
     if not index.is_file():
@@ -151,6 +151,12 @@ def weight_files(folder: Path) -> dict[Path, set[str] | None]:
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise SettingError(f"{index} can't be read: {type(error).__name__}: {error}") from None
         files = dict(sorted(named.items()))
+        whole = folder / _WHOLE
+        if whole.is_file() and whole not in files:
+            raise SettingError(
+                f"{folder} holds a whole model ({_WHOLE}) beside one in parts ({_INDEX}): move "
+                "one of them away, so that it is clear which is meant"
+            )
     for path in files:
         if not path.is_file():
             raise SettingError(f"no {path.name} in {folder}: save the model there as safetensors")

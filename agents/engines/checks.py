@@ -24,6 +24,7 @@ is within becomes 0."""
 
 _FINISHES = get_args(Finish)
 _LARGEST_ID = 2**31 - 1
+_LARGEST_VERSION = 2**63 - 1  # as episodes are stored
 
 
 def checked_ids(ids: Ids, vocabulary: int | None) -> NDArray[np.int64]:
@@ -86,7 +87,8 @@ def checked_completion(done: object, max_tokens: int, vocabulary: int | None) ->
     finish, version = done.finish, done.weight_version
     if not isinstance(finish, str) or finish not in _FINISHES:
         raise EngineError(f"the engine's finish must be one of {_FINISHES}, not {_shown(finish)}")
-    if isinstance(version, bool) or not isinstance(version, int | np.integer) or version < 0:
+    counted = isinstance(version, int | np.integer) and not isinstance(version, bool)
+    if not counted or not 0 <= version <= _LARGEST_VERSION:
         raise EngineError(f"the engine's weight_version must be a count, not {_shown(version)}")
     if len(ids) > max_tokens:
         raise EngineError(f"the engine gave {len(ids)} ids where {max_tokens} were asked for")
@@ -197,4 +199,6 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: object) -> str:
+    if type(value) is int and value.bit_length() > 200:  # Python writes out no number of any size
+        return f"a number of {value.bit_length()} bits"
     return repr(value)[:60] if type(value) in (int, float, str, bool) else _kind(value)

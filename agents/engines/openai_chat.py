@@ -117,7 +117,7 @@ class OpenAIChatEngine:
                 f"{self._name} took calls of tools out of the text, where nobody finds them; start "
                 "it without its tool parser"
             )
-        if said.absent and not said.reasoning:  # a thought that was cut has no text yet
+        if said.absent and not said.reasoning.strip():  # a thought that was cut has no text yet
             ended = f", and it ended with {said.finish_reason!r:.60}" if finish is None else ""
             raise EngineError(f"{self._name} gave no text: {said.absent}{ended}")
         if finish is None:

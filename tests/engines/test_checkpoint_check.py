@@ -137,6 +137,17 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda at: (shard(at), truncate(at / "model-00001-of-00002.safetensors", 3_000)),
         "model-00001-of-00002.safetensors is damaged",
     ),
+    "a whole model beside one in parts": (
+        lambda at: (shard(at), save_file({UP: torch.zeros(1)}, at / "model.safetensors")),
+        "clear which is meant",
+    ),
+    "a link that leads nowhere": (
+        lambda at: (
+            (at / "model.safetensors").unlink(),
+            (at / "model.safetensors").symlink_to(at / "blobs" / "gone"),
+        ),
+        "no model.safetensors in",
+    ),
     "an index that lacks a weight": (
         lambda at: index_of(at, lambda placed: placed.pop(UP)),
         "1 is surplus.*up_proj",
@@ -274,7 +285,9 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("fault", ["missing", "surplus", "nan", "cut off", "beyond"])
+@pytest.mark.parametrize(
+    "fault", ["missing", "surplus", "nan", "cut off", "beyond", "a link that leads nowhere"]
+)
 def test_every_command_refuses_it_before_anything_runs(
     copy: Path, tmp_path: Path, fault: str, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -290,3 +303,14 @@ def test_every_command_refuses_it_before_anything_runs(
     assert "done" not in said.out
     assert not list(out.rglob("*.parquet"))
     assert not list(out.rglob("*.safetensors"))
+
+
+def test_what_transformers_says_in_many_lines_is_one(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reconfigure(copy, model_type="unheard_of")
+    assert main(["eval", "world", "--questions", "2", "--model", str(copy)]) == 1
+    refusals = capsys.readouterr().err.split("drv: ")
+    assert len(refusals) == 2
+    assert "unheard_of" in refusals[1]
+    assert len(refusals[1].strip().splitlines()) == 1

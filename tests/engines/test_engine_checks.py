@@ -103,8 +103,8 @@ BAD: dict[str, tuple[Any, str]] = {
         for finish in (None, "done", "", 0, ["stop"])
     },
     **{
-        f"version {version!r}": (completion(weight_version=version), "weight_version must be")
-        for version in (None, 1.0, True, "1", -1)
+        f"version {number}": (completion(weight_version=version), "weight_version must be")
+        for number, version in enumerate((None, 1.0, True, "1", -1, 2**63, 10**5000))
     },
 }
 

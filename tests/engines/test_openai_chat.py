@@ -213,6 +213,7 @@ CALLS = [{"id": "1", "type": "function", "function": {"name": "search", "argumen
     ("message", "finish", "said"),
     [
         ({"content": None}, "stop", "gave no text: content is null"),
+        ({"content": None, "reasoning": " \n"}, "stop", "gave no text: content is null"),
         ({}, "stop", "gave no text: there is no content"),
         ({"content": 7}, "stop", "content is of the type int"),
         ({"content": {"text": "x"}}, "stop", "content is of the type dict"),

@@ -243,6 +243,7 @@ def with_first(value):
         (with_first(True), "not raw"),
         (with_first(float("-inf")), "NaN or infinite"),
         (with_first(0.5), "not raw"),
+        (with_first(-9999.0), "-9999 stands for minus infinity"),
         (lambda choice: choice.update(finish_reason=None), "ended with None"),
     ],
 )

@@ -309,5 +309,6 @@ def _sampling(
 def _fingerprint(folder: Path) -> str:
     """Tells weights apart without reading them: names, sizes and times of their files."""
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
+    files = [file for file in files if file.is_file()]  # a link may lead nowhere
     facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

@@ -188,6 +188,8 @@ class _Steps(Awaitable[T]):
             except StopIteration as done:
                 result: T = done.value
                 return result
+            except GeneratorExit as error:  # of its own: nobody closes it here
+                raise RuntimeError("it raised GeneratorExit") from error
             try:
                 given = yield waits_for
                 step = inner.send

@@ -166,7 +166,9 @@ def test_a_damaged_record_is_one_line_and_loses_nothing(given, tmp_path, capsys)
             assert str(out) in said
             assert "\n" not in said.strip()
         assert state_of(out) == before
+    (out / "stats.json").write_text(json.dumps({**record, "counts": {}}))
     assert main([*commands(given, out)["clean"], "--again"]) == 0
+    assert json.loads((out / "stats.json").read_text())["counts"] == record["counts"]
 
 
 def test_a_damaged_plan_of_moves_is_one_line_and_loses_nothing(given, tmp_path, capsys):

@@ -188,6 +188,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "speechless": Speechless,
     "a class of its own": lambda: Own("x"),
     "a group": lambda: ExceptionGroup("several", [OSError("a"), KeyError("b")]),
+    "the end of a generator": lambda: GeneratorExit("enough"),
     "a base group": lambda: BaseExceptionGroup("several", [Own("a")]),
     "stop": lambda: StopIteration("over"),
     "async stop": lambda: StopAsyncIteration("over"),

@@ -246,7 +246,8 @@ def proxy_secret(url: Secret | str | None) -> Secret | None:
 def remember_credentials(url: str) -> str:
     """Make what an address holds besides an address known to :func:`mask`; give it without.
 
-    That is what stands before an ``@``, its user and password, and all after a ``?`` or ``#``.
+    That is what stands before an ``@``, its user and password, and all after a ``?``, ``#``
+    or ``;``.
 
     Example:
         >>> remember_credentials("http://user:a-password@host:8000/v1?key=a-key-to-the-host")
@@ -259,8 +260,8 @@ def remember_credentials(url: str) -> str:
         for text in (credentials, password, password or user):
             _remember(text)
             _remember(unquote(text))
-    end = min((place.index(mark) for mark in "?#" if mark in place), default=len(place))
-    for part in place[end + 1 :].replace("#", "&").replace("?", "&").split("&"):
+    end = min((place.index(mark) for mark in "?#;" if mark in place), default=len(place))
+    for part in place[end + 1 :].translate(dict.fromkeys(map(ord, "#?;"), "&")).split("&"):
         value = part.partition("=")[2] or part
         _remember(value)
         _remember(unquote(value))

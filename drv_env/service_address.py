@@ -7,6 +7,9 @@ key or password may stand in it.  The one exception is a proxy's, which is a
 
 from __future__ import annotations
 
+import unicodedata
+from urllib.parse import unquote
+
 from yarl import URL
 
 from drv_env.errors import SettingError
@@ -45,19 +48,23 @@ def service_address(
 
 
 def refuse_credentials(text: str, name: str, instead: str) -> None:
-    """Refuse an address with a user or password before its host, or anything after ``?`` or ``#``.
+    """Refuse an address with a user or password before its host, or anything after ``?``,
+    ``#`` or ``;``; also where the signs are written as ``%40`` or in full width.
 
     What it held is masked from now on.
 
     Raises:
         SettingError: naming the setting, and what to do instead.
     """
-    if "@" in text:
+    plain = unicodedata.normalize("NFKC", unquote(text))
+    if "@" in plain:
         what = "a user or password before its host"
-    elif "?" in text or "#" in text:
+    elif any(mark in plain for mark in "?#;"):
         what = "a query, which may be a key"
     else:
         return
+    if not any(mark in text for mark in "@?#;"):
+        text = plain
     shown = remember_credentials(text.strip())
     raise SettingError(
         f"{name} {shown:.{_LONGEST_SHOWN}} holds {what}: addresses are shown and stored; "

@@ -31,6 +31,14 @@ WITH_CREDENTIALS = [
     "http://host/v1?key=pass-word-1",
     "http://host/v1?pass-word-1",
     "http://host/v1#pass-word-1",
+    "http://host/v1;token=pass-word-1",
+    "http://user%3Apass-word-1%40host/v1",
+    "http://user%3apass-word-1%40host:80/v1",
+    "http://user:pass-word-1\uff20host/v1",
+    "http://user:pass-word-1\ufe6bhost/v1",
+    "http://host/v1%3Fkey=pass-word-1",
+    "http://host/v1\uff1fkey=pass-word-1",
+    "http://host/v1%3Bpass-word-1",
 ]
 NONE = [
     "",

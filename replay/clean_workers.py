@@ -22,7 +22,7 @@ from replay.cleaned_rows import to_table, write_file
 from replay.layouts import Drop
 from replay.read import Chunk, rows_of
 from replay.resample import Resampling
-from replay.worker_processes import follow_parent, worker_died
+from replay.worker_processes import follow_parent, without_interrupts, worker_died
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,8 @@ class ChunkPool:
             self._collect()
         where = f"{chunk.file}, rows {chunk.first} to {chunk.last}"
         try:
-            future = self._executor.submit(clean_chunk, work, chunk, part)
+            with without_interrupts():
+                future = self._executor.submit(clean_chunk, work, chunk, part)
         except BrokenProcessPool as error:
             raise worker_died(where) from error
         self._waiting[future] = (where, done)

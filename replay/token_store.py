@@ -39,7 +39,7 @@ from replay.recorded import recording_id
 from replay.sft_rows import transcribe
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory, weight_of
-from replay.worker_processes import follow_parent, worker_died
+from replay.worker_processes import follow_parent, without_interrupts, worker_died
 
 VERSION = 1
 
@@ -336,7 +336,8 @@ def _run(
     with _pool(local, template, settings, workers) as pool, _deaths_told():
         waiting: deque[Counts | Future[Counts]] = deque()
         for job in jobs:
-            waiting.append(job.done or pool.submit(_make_away, job))
+            with without_interrupts():
+                waiting.append(job.done or pool.submit(_make_away, job))
             if len(waiting) > 2 * workers:
                 yield _result(waiting.popleft())
         while waiting:

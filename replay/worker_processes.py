@@ -5,9 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from multiprocessing import connection, parent_process
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import connection, parent_process, resource_tracker
 
 from drv_env.errors import TaskDataError
+
+
+@contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Processes that are started inside never see Ctrl-C, not even while Python starts in them;
+    for this one it waits until the end."""
+    resource_tracker.ensure_running()  # which would let Ctrl-C in when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def follow_parent() -> None:

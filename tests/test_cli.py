@@ -3,11 +3,15 @@
 import contextlib
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
+from multiprocessing import get_context
 
 import pytest
 
+from replay.worker_processes import without_interrupts
 from trainers.cli import main
 
 
@@ -107,3 +111,42 @@ def test_a_count_that_cannot_work_is_one_line(tmp_path, capsys):
     assert main(["demo", "--questions", "0", "--out", str(tmp_path / "run")]) == 1
     assert capsys.readouterr().err == "drv: questions must be at least 1, got 0\n"
     assert not (tmp_path / "run").exists()
+
+
+INTERRUPTED = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+from trainers.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("module", ["tyro", "drv_env", "trainers.commands.root", "rich.console"])
+def test_ctrl_c_while_the_command_starts_is_one_word(module):
+    command = [sys.executable, "-c", INTERRUPTED, module, "ask", "Who?", "--model", "m"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout) == (130, "\nStopped.\n", "")
+
+
+def _blocked() -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_a_worker_never_sees_ctrl_c_not_even_while_it_starts():
+    assert not _blocked()
+    with without_interrupts():
+        process = get_context("spawn").Process(target=_exit_if_blocked)
+        process.start()
+    assert not _blocked()
+    process.join()
+    assert process.exitcode == 7
+
+
+def _exit_if_blocked() -> None:
+    os._exit(7 if _blocked() else 1)

@@ -323,7 +323,7 @@ def test_folders_without_a_model_are_refused(tmp_path, untied, missing, said):
     ("settings", "said"),
     [
         ({"max_context": 1}, "at least 2"),
-        ({"seed": -1}, "0 or more"),
+        ({"seed": -1}, "at least 0"),
         ({"logprobs_mode": "processed_logprobs"}, "log-probs are raw"),
         ({"max_model_len": 5}, "max_context"),
         ({"no_such_argument": 5}, "no_such_argument"),

@@ -4,13 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 RANK = """
 import os, signal
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun kills it, after half a minute
+for asked in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(asked, signal.SIG_IGN)  # torchrun kills it, after half a minute
 os.write(1, b"begun\\n")  # in one piece
 signal.pause()
 """
@@ -48,7 +50,8 @@ def test_ctrl_c_ends_torchrun_and_its_ranks(tmp_path):
         os.killpg(driver.pid, signal.SIGINT)  # as a terminal does; ranks have other groups
         _, said = driver.communicate(timeout=300)  # until no process has the pipes any more
     finally:
-        driver.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGTERM)
     assert driver.returncode == 130
     assert said.rstrip().endswith("Stopped.")
 

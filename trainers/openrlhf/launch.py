@@ -29,6 +29,7 @@ from drv_env.tasks import Task
 from drv_env.whole_files import write_text
 from replay.own_folder import FolderKind, FolderLock
 from trainers.agent_file import write_agent
+from trainers.interrupts import finishing_first
 from trainers.openrlhf.flags import arguments_of
 from trainers.openrlhf.lacking import refuse_lacking_keys
 from trainers.openrlhf.points import check_points, install, put_in_place
@@ -120,11 +121,14 @@ def _reinforce(path: Path, run: OpenRLHFRun, arguments: Sequence[str]) -> None:
     }
     variables = {name: os.environ.get(name, usual) for name, usual in passed.items()}
     with _environment({VARIABLE: str(path)}):
-        ray.init(
-            runtime_env={"env_vars": {**variables, VARIABLE: str(path)}},
-            **{"ignore_reinit_error": False, **run.cluster.ray},
-        )
+        with finishing_first("Ray's start") as interrupt:  # half of it would be left running
+            ray.init(
+                runtime_env={"env_vars": {**variables, VARIABLE: str(path)}},
+                **{"ignore_reinit_error": False, **run.cluster.ray},
+            )
         try:
+            if interrupt.asked:
+                raise KeyboardInterrupt
             install()
             _command_line("openrlhf.cli.train_ppo_ray", arguments)
         finally:

@@ -1,4 +1,4 @@
-"""Ctrl-C while a run on OpenRLHF rolls out: one word, and no process is left."""
+"""Ctrl-C while a run on OpenRLHF starts and rolls out: one word, and no process is left."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
+import pytest
 import torch
 
 from drv_env.worlds import WorldRecipe
@@ -25,7 +27,19 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_ctrl_c_ends_ray_and_the_engines(tmp_path):
+def raylet_is_there(driver: subprocess.Popen[str]) -> bool:
+    """Waits until Ray has begun to start, or the driver has ended."""
+    process = psutil.Process(driver.pid)
+    while driver.poll() is None:
+        if any("raylet" in child.name() for child in process.children()):
+            return True
+        with suppress(subprocess.TimeoutExpired):
+            driver.wait(0.1)
+    return False
+
+
+@pytest.mark.parametrize("moment", ["start", "rollout"])
+def test_ctrl_c_ends_ray_and_the_engines(tmp_path, moment):
     tokenizer = build_tokenizer(["What is the owner of a mill?"], WorldRecipe(3).build().kinds)
     model = build_model(tokenizer, 0, TinySize(context=512)).to(torch.bfloat16)
     agent = save_model(tmp_path / "agent", model, tokenizer, QWEN3_THINKING, AGENT)
@@ -44,7 +58,10 @@ def test_ctrl_c_ends_ray_and_the_engines(tmp_path):
     )
     assert driver.stdout is not None
     try:
-        assert any("Generate samples" in line for line in driver.stdout)
+        if moment == "start":
+            assert raylet_is_there(driver)
+        else:
+            assert any("Generate samples" in line for line in driver.stdout)
         made = psutil.Process(driver.pid).children(recursive=True)
         names = [process.name() for process in made]
         os.killpg(driver.pid, signal.SIGINT)
@@ -54,6 +71,6 @@ def test_ctrl_c_ends_ray_and_the_engines(tmp_path):
     assert driver.returncode == 130
     assert said.rstrip().endswith("Stopped.")
     assert any("raylet" in name for name in names)
-    assert any("VLLM" in name for name in names)
+    assert any("VLLM" in name for name in names) == (moment == "rollout")
     _, alive = psutil.wait_procs(made, timeout=90)
     assert not alive

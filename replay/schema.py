@@ -132,7 +132,9 @@ def from_row(row: Mapping[str, Any]) -> Trajectory:
 
 def _from_row(row: Mapping[str, Any]) -> Trajectory:
     _there(row, "turns", "answers", "opening", "ending")
-    for message in row["opening"] or [{}]:
+    if not row["opening"] and row["ending"] != Ending.BROKEN:
+        raise TaskDataError("the opening is empty")
+    for message in row["opening"]:
         _there(message, "role", "content")
     turns, rewards = [], []
     for stored in row["turns"]:

@@ -36,7 +36,7 @@ def test_an_option_of_reset_that_nobody_reads_is_refused():
         env.reset(options={"tasks": TASKS})
     envs = gymnasium.make_vec(ENV_ID, num_envs=2, tasks=TASKS, tools=FakeTools())
     with pytest.raises(
-        SettingError, match=r"no option 'task'; there are: tasks, counters, reset_mask"
+        SettingError, match=r"no option 'task'; there are: tasks, counters, max_turns, reset_mask"
     ):
         envs.reset(options={"task": TASKS[0]})
     envs.reset(options={"tasks": TASKS * 2, "reset_mask": np.array([True, True])})

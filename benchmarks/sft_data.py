@@ -47,7 +47,8 @@ from replay.packing import PackedRows
 from replay.recorded import from_messages, to_messages
 from replay.sources import open_trajectories
 from replay.template import ChatTemplate
-from replay.token_store import TokenStore, write_documents
+from replay.token_store import TokenStore
+from replay.token_writer import write_documents
 from replay.trajectory import Trajectory
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

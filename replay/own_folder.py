@@ -119,7 +119,8 @@ class FolderKind:
 class FolderLock:
     """Holds a folder, which is made where it is missing, until it is closed.
 
-    What killed processes left half-written in it is removed.
+    What killed processes left half-written in it is removed.  A folder that was made and in
+    which nothing was put goes again.
 
     Args:
         folder: of our own.
@@ -134,6 +135,7 @@ class FolderLock:
     def __init__(self, folder: str | Path, busy: str, parts: Iterable[str] = ()) -> None:
         folder = Path(folder)
         self._file = folder / LOCK
+        self._made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._number: int | None = _take(folder, busy)
@@ -156,6 +158,9 @@ class FolderLock:
                 self._file.unlink()
             os.close(self._number)
             self._number = None
+            with suppress(OSError):  # at the first that is not empty
+                for made in self._made:
+                    made.rmdir()
 
     def __enter__(self) -> FolderLock:
         return self

@@ -45,7 +45,8 @@ CORE = {
     "rewards/outcome rewards/verdict tools/cassette tools/passages tools/parts "
     "tools/layers/cache tools/layers/cost tools/layers/limits",
     "replay": "align clean correctness documents layouts packing pieces probe recorded resample "
-    "schema search_text template token_store trajectory transcript",
+    "schema search_text template token_store token_writer trajectory "
+    "transcript",
     "agents": "ahead evaluate players robust rollout turn_limits "
     "engines/_sampling engines/_slots engines/_stopping",
     "trainers": "advantages credit information_gain kl learnt losses output_head packed_rows "

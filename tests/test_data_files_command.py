@@ -10,6 +10,7 @@ from replay.sources import Passed, open_trajectories
 from replay.store import write_trajectories
 from tests.replay import recordings as made
 from tests.replay.conftest import byte_level_bpe
+from trainers.cli import main
 from trainers.commands.data_files import (
     DataConvert,
     DataReplayCheck,
@@ -97,6 +98,20 @@ def test_rows_are_made_and_packed(file, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "packed rows of 3,000" in said
     assert (tmp_path / "rows" / "packing.json").is_file()
+
+
+@pytest.mark.parametrize("cut", ["right", "turn"])
+def test_rows_that_keep_no_token_are_one_line_and_leave_no_folder(file, tmp_path, capsys, cut):
+    byte_level_bpe().save(str(tmp_path / "tokenizer.json"))
+    out = tmp_path / "new" / "rows"
+    make = ["data", "rows", str(file), "--tokenizer", str(tmp_path), "--out", str(out)]
+    make += ["--chat-template", "qwen3-thinking", "--workers", "1"]
+    assert main([*make, "--max-tokens", "5", "--cut", cut]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.endswith(
+        "none of the 2 trajectories keeps a token to learn within --max-tokens=5; raise it"
+    )
+    assert not out.parent.exists()
 
 
 def test_what_is_missing_is_named(tmp_path):

@@ -30,7 +30,8 @@ from replay.chat_templates import CHATML
 from replay.sources import Passed, open_trajectories
 from replay.store import write_trajectories
 from replay.template import ChatTemplate
-from replay.token_store import TokenStore, write_documents
+from replay.token_store import TokenStore
+from replay.token_writer import write_documents
 from replay.web import RecordedWeb, build_web
 from tests.replay import recordings
 from tests.replay.conftest import byte_level_bpe

@@ -1,5 +1,7 @@
 """Documents on disk and their packing: deterministic, resumable, nothing lost unseen."""
 
+import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -7,14 +9,15 @@ import numpy as np
 import pytest
 
 from drv_env import SettingError, TaskDataError
-from replay import token_store
+from replay import token_writer
 from replay.chat_templates import QWEN3_THINKING
 from replay.documents import Counts, RowSettings, document_of
 from replay.packing import PackedRows, best_fit, draw
 from replay.recorded import from_messages
 from replay.sft_rows import transcribe
 from replay.template import ChatTemplate
-from replay.token_store import TokenStore, write_documents
+from replay.token_store import TokenStore
+from replay.token_writer import write_documents
 from tests.replay import recordings as made
 
 
@@ -79,7 +82,7 @@ def test_any_number_of_processes_writes_the_same(tmp_path, template):
 def test_a_run_that_was_cut_short_makes_only_what_is_missing(tmp_path, template, monkeypatch):
     write_documents(some(7), tmp_path / "whole", template, SMALL)
     made_shards = []
-    make = token_store._make
+    make = token_writer._make
 
     def counting(job, *rest):
         if len(made_shards) == 2 and stop:
@@ -87,7 +90,7 @@ def test_a_run_that_was_cut_short_makes_only_what_is_missing(tmp_path, template,
         made_shards.append(job.number)
         return make(job, *rest)
 
-    monkeypatch.setattr(token_store, "_make", counting)
+    monkeypatch.setattr(token_writer, "_make", counting)
     stop = True
     with pytest.raises(KeyboardInterrupt):
         write_documents(some(7), tmp_path / "cut", template, SMALL)
@@ -215,6 +218,65 @@ def test_weights_come_from_the_trajectories(tmp_path, template):
 def test_nothing_to_tokenise_is_said(tmp_path, template):
     with pytest.raises(TaskDataError, match="no trajectory"):
         write_documents([], tmp_path, template)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("cut", ["right", "turn"])
+def test_when_no_trajectory_keeps_a_token_nothing_is_written(tmp_path, template, cut, workers):
+    tiny = RowSettings(shard_chars=700, max_tokens=5, cut=cut)
+    write_documents(some(3), tmp_path / "full", template, SMALL)
+    (tmp_path / "own").mkdir()
+    before = content(tmp_path / "full")
+    for out in (tmp_path / "new" / "rows", tmp_path / "own", tmp_path / "full"):
+        with pytest.raises(TaskDataError) as error:
+            write_documents(some(3), out, template, tiny, workers=workers, called="--max-tokens")
+        assert str(error.value) == (
+            "none of the 3 trajectories keeps a token to learn within --max-tokens=5; raise it"
+        )
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["full", "own"]
+    assert content(tmp_path / "own") == {}
+    assert content(tmp_path / "full") == before
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_shards_without_a_document_before_the_first_are_made_and_counted(
+    tmp_path, template, workers
+):
+    long = from_messages(
+        [{"role": "system", "content": "rule " * 500}, *made.chat(made.answer())[1:]]
+    )
+    settings = RowSettings(shard_chars=1, max_tokens=600)
+    kept = some(1)[0]
+    counts = write_documents(
+        [long, long, kept, long], tmp_path, template, settings, workers=workers
+    )
+    alone = document_of(transcribe(kept, template()), settings)
+    assert (counts.dropped, counts.documents, counts.tokens) == (3, 1, len(alone))
+    size = len(transcribe(long, template()))
+    assert (counts.cut_documents, counts.cut_tokens) == (3, 3 * (size - 600))
+    store = TokenStore(tmp_path)
+    assert store.index["shards"] == 4
+    assert store.counts == counts
+    np.testing.assert_array_equal(store[0].ids, alone.ids)
+    first = content(tmp_path)
+    again = write_documents([long, long, kept, long], tmp_path, template, settings)
+    assert again == counts
+    assert content(tmp_path) == first
+
+
+def test_trajectories_without_a_turn_have_no_token_to_learn(tmp_path, template):
+    silent = replace(some(1)[0], turns=(), rewards=())
+    with pytest.raises(TaskDataError, match="none of the 2 trajectories has a token to learn"):
+        write_documents([silent, silent], tmp_path / "rows", template)
+    assert not (tmp_path / "rows").exists()
+
+
+def test_a_store_without_a_document_is_refused(tmp_path, template):
+    write_documents(some(1), tmp_path, template)
+    index = json.loads((tmp_path / "index.json").read_text())
+    (tmp_path / "index.json").write_text(json.dumps({**index, "shards": 0}))
+    with pytest.raises(SettingError, match="holds no document: no trajectory kept a token"):
+        TokenStore(tmp_path)
 
 
 def test_settings_that_cant_work_are_named():

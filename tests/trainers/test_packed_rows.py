@@ -8,7 +8,8 @@ import pytest
 from replay.chat_templates import CHATML
 from replay.recorded import from_messages
 from replay.template import ChatTemplate
-from replay.token_store import TokenStore, write_documents
+from replay.token_store import TokenStore
+from replay.token_writer import write_documents
 from tests.replay import recordings as made
 from tests.replay.conftest import byte_level_bpe
 from trainers.packed_rows import document_rows, packed_rows, store_rows

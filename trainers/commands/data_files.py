@@ -126,7 +126,9 @@ class DataRows:
         from replay.own_folder import refuse_overlap
         from replay.packing import PackedRows, refuse_other_plan
         from replay.template import ChatTemplate
-        from replay.token_store import KIND, TokenStore, write_documents
+        from replay.token_store import KIND, TokenStore
+        from replay.token_writer import write_documents
+        from trainers.commands.agent_options import as_option
         from trainers.commands.agent_setup import template_source
 
         own = template_source(self.chat_template)
@@ -141,6 +143,7 @@ class DataRows:
             partial(ChatTemplate.from_folder, self.tokenizer, chat_template=own),
             RowSettings(max_tokens=self.max_tokens, cut=self.cut),
             workers=self.workers,
+            called=as_option("max_tokens"),
         )
         store = TokenStore(self.out)
         rows = PackedRows.of(store, self.row_length, seed=self.seed)

@@ -21,7 +21,8 @@ from drv_env.errors import SettingError
 from replay.documents import RowSettings
 from replay.sources import Passed, open_trajectories
 from replay.template import ChatTemplate
-from replay.token_store import TokenStore, write_documents
+from replay.token_store import TokenStore
+from replay.token_writer import write_documents
 from replay.trajectory import Trajectory
 from trainers.agent_file import read_agent
 from trainers.commands.agent_setup import refuse_no_model, template_source
@@ -130,7 +131,9 @@ def _tokenised(
 
     settings = RowSettings(max_tokens=data.max_tokens, cut=data.cut)
     folder = run.out / ROWS
-    counts = write_documents(whole(), folder, make, settings, workers=data.workers)
+    counts = write_documents(
+        whole(), folder, make, settings, workers=data.workers, called="data.max_tokens"
+    )
     say(f"{counts.documents:,} trajectories tokenised into {folder}")
     if passed.count:
         say(f"{passed.count:,} were passed over; the first: {passed.reasons[0]}")

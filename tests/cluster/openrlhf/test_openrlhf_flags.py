@@ -12,7 +12,7 @@ import pytest
 from transformers import SchedulerType
 
 from replay.documents import RowSettings
-from replay.token_store import write_documents
+from replay.token_writer import write_documents
 from tests.cluster.openrlhf.cloned_agent import GAME, ClonedAgent
 from trainers.loss_settings import LossSettings
 from trainers.openrlhf.flags import arguments_of

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from replay.documents import RowSettings
-from replay.token_store import TokenStore, write_documents
+from replay.token_store import TokenStore
+from replay.token_writer import write_documents
 from replay.trajectory import Trajectory
 from tests.cluster.openrlhf.cloned_agent import GAME
 from tests.cluster.openrlhf.openrlhf_runs import (

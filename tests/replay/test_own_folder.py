@@ -115,7 +115,7 @@ def test_one_at_a_time_and_the_lock_goes_with_its_holder(tmp_path):
             FolderLock(out, "taken")
         with pytest.raises(SettingError, match="taken"):
             refuse_busy(out, "taken")
-    assert os.listdir(out) == []
+    assert not out.exists()
     refuse_busy(out, "taken")
     FolderLock(out, "taken").close()
 
@@ -198,3 +198,14 @@ def test_inputs_are_no_part_of_the_output_whatever_they_are_called(tmp_path, mon
             refuse_overlap(inside, [raw])
     refuse_overlap(out, [raw, raw / "a.jsonl", None, "no such file"])
     refuse_overlap(out, [out / "deep"], kept=[out / "deep"])
+
+
+def test_a_folder_that_was_made_and_stays_empty_goes_again(tmp_path):
+    (tmp_path / "mine").mkdir()
+    FolderLock(tmp_path / "mine", "busy").close()
+    assert (tmp_path / "mine").is_dir()
+    FolderLock(tmp_path / "mine" / "new" / "out", "busy").close()
+    assert list((tmp_path / "mine").iterdir()) == []
+    with FolderLock(tmp_path / "filled" / "out", "busy"):
+        (tmp_path / "filled" / "out" / "a").write_text("a")
+    assert (tmp_path / "filled" / "out" / "a").read_text() == "a"

@@ -97,6 +97,10 @@ def test_an_option_that_cannot_work_is_named(folder, tmp_path, capsys, more, sai
         ("--data.rows {folder}", "holds no finished token documents"),
         ("--data.trajectories {folder}/no.parquet", "there is no file or folder"),
         ("--data.trajectories {folder}/expert.parquet --data.held-out 0.001", "holds out 0 and"),
+        (
+            "--data.trajectories {folder}/expert.parquet --data.max-tokens 5",
+            "trajectories keeps a token to learn within data.max_tokens=5; raise it",
+        ),
         ("--sft.precision bfloat16", "sft.precision is said by model.precision"),
     ],
 )

@@ -12,7 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -41,7 +41,7 @@ from replay.token_store import (
     shard_path,
 )
 from replay.trajectory import Trajectory, weight_of
-from replay.worker_processes import follow_parent, without_interrupts, worker_died
+from replay.worker_processes import WorkerPool, follow_parent, without_interrupts, worker_died
 
 
 def write_documents(
@@ -295,7 +295,7 @@ def _pool(
     template: Callable[[], ChatTemplate],
     settings: RowSettings,
     workers: int,
-) -> ProcessPoolExecutor:
+) -> WorkerPool:
     """Processes that have the template: forked with it where that is safe, else fresh ones.
 
     A large vocabulary takes seconds to prepare, and a fork has it at once; but a fork of a
@@ -303,10 +303,8 @@ def _pool(
     """
     if "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1:
         context = multiprocessing.get_context("fork")
-        return ProcessPoolExecutor(workers, context, _prepare, (lambda: local, settings))
-    return ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), _prepare, (template, settings)
-    )
+        return WorkerPool(workers, context, _prepare, (lambda: local, settings))
+    return WorkerPool(workers, multiprocessing.get_context("spawn"), _prepare, (template, settings))
 
 
 _prepared: tuple[ChatTemplate, RowSettings] | None = None

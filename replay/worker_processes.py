@@ -6,10 +6,31 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import connection, parent_process, resource_tracker
+from typing import Any
 
 from drv_env.errors import TaskDataError
+
+
+class WorkerPool(ProcessPoolExecutor):
+    """The standard library's pool, which also ends where a worker died.
+
+    Before Python 3.11.5 a pool's thread that hands out work waits for ever for a reader that is
+    gone, where the work doesn't fit into the pipe (CPython's issue 94777), and everybody who ends
+    the pool waits with it.  Here the pipe is closed once the pool is broken, whatever the version.
+    """
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the workers; see the standard library."""
+        own: Any = self
+        thread, queue = own._executor_manager_thread, own._call_queue
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+        while wait and thread is not None and thread.is_alive():
+            thread.join(0.05)
+            if own._broken and queue is not None:
+                queue._reader.close()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory --jobs 2 check units
 
 units: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # On other processors, threads, users, folders and terminals; tests/anywhere.py says which.
 test-anywhere: $(VENV)/.dev

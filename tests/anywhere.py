@@ -153,7 +153,7 @@ def visit(place: Place, workers: str, more: list[str]) -> int:
         asked = [
             *(python or sys.executable, "-m", "pytest", "-q", "-m", "not slow"),
             *("-p", "no:cacheprovider", "--basetemp", str(top / "tmp" / "t")),
-            *("-n", workers, "--dist", "loadfile"),
+            *("-n", workers, "--dist", "loadfile", "--no-loadscope-reorder"),
             *(f"--ignore=tests/{name}" for name in left_out),
             *(more or ([] if place.everything else ["tests"])),
         ]

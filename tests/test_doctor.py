@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -15,6 +16,8 @@ from trainers.commands.doctor import examine
 
 NAMES = ("SERPER_KEY_ID", "JINA_API_KEYS", "API_BASE", "API_KEY", "SUMMARY_MODEL_NAME")
 NAMES += ("JUDGE_MODEL_NAME", "JUDGE_API_BASE", "JUDGE_API_KEY", "PROXY")
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +78,7 @@ def test_a_package_of_the_same_name_is_found_and_named(tmp_path):
     (other / "__init__.py").write_text("")
     done = subprocess.run(
         [sys.executable, "-m", "trainers.cli", "doctor"],
-        env={**os.environ, "PYTHONPATH": str(other.parent), "COLUMNS": "300"},
+        env={**os.environ, "PYTHONPATH": f"{other.parent}{os.pathsep}{ROOT}", "COLUMNS": "300"},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -1,5 +1,6 @@
 """Every command that writes, on a disk that is full; ``tests/full_disk.py`` tries more."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,6 @@ def test_a_standard_output_that_takes_nothing_is_one_line():
 
 
 def test_a_reader_that_has_seen_enough_is_no_error_to_tell():
-    command = f"{sys.executable} -m trainers.cli version | true"
+    command = f"{shlex.quote(sys.executable)} -m trainers.cli version | true"
     done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
     assert done.stderr == ""

@@ -57,6 +57,14 @@ class LoopHeld(Exception):
         self.by = by
 
 
+def is_here() -> bool:
+    """Whether the caller runs on the background loop."""
+    try:
+        return asyncio.get_running_loop() is loop()
+    except RuntimeError:
+        return False
+
+
 def run(work: Coroutine[Any, Any, T], leave: bool = False) -> T:
     """Run ``work`` on the background loop and wait for its result.
 
@@ -74,11 +82,7 @@ def run(work: Coroutine[Any, Any, T], leave: bool = False) -> T:
             never end.
     """
     target = loop()
-    try:
-        running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-    except RuntimeError:
-        running = None
-    if running is target:
+    if is_here():
         work.close()
         raise RuntimeError("a synchronous call was made from the background event loop")
     future = asyncio.run_coroutine_threadsafe(work, target)

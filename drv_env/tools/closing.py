@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from drv_env import background
@@ -35,8 +36,21 @@ async def close_tools(tools: Tools, seconds: float | None = None) -> None:
         warn_once(tools, _NAME, f"failed: {said_by(error)}", "close")
 
 
+_closing: set[asyncio.Task[None]] = set()
+"""Begun on the loop's own thread; the loop itself holds tasks weakly."""
+
+
 def close_tools_now(tools: Tools, seconds: float | None = None) -> None:
-    """:func:`close_tools` from synchronous code, on the background loop."""
+    """:func:`close_tools` from synchronous code, on the background loop.
+
+    On the loop's own thread, where the garbage collector may close a forgotten env, nobody can
+    wait for it: it is begun, and ends by itself.
+    """
+    if background.is_here():
+        task = asyncio.get_running_loop().create_task(close_tools(tools, seconds))
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
+        return
     try:
         background.run(close_tools(tools, seconds), leave=True)
     except background.LoopHeld as held:

@@ -166,3 +166,17 @@ def test_a_process_ends_with_envs_left_open() -> None:
         )
         == "end"
     )
+
+
+def test_an_env_that_is_forgotten_on_the_loops_own_thread_closes_its_tools():
+    from drv_env.testing import FakeTools
+    from drv_env.tools.closing import close_tools_now
+
+    tools = FakeTools()
+
+    async def collected() -> None:
+        close_tools_now(tools)
+
+    background.run(collected())
+    background.run(asyncio.sleep(0))
+    assert tools.closed == 1

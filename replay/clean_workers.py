@@ -22,7 +22,7 @@ from replay.cleaned_rows import to_table, write_file
 from replay.layouts import Drop
 from replay.read import Chunk, rows_of
 from replay.resample import Resampling
-from replay.worker_processes import WorkerPool, follow_parent, without_interrupts, worker_died
+from replay.worker_processes import ProcessPool, follow_parent, without_interrupts, worker_died
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ChunkPool:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._executor: WorkerPool | None = None
+        self._executor: ProcessPool | None = None
         self._waiting: dict[Future[dict[str, Any]], tuple[str, Done]] = {}
 
     def __enter__(self) -> ChunkPool:
@@ -93,7 +93,7 @@ class ChunkPool:
             done(clean_chunk(work, chunk, part))
             return
         if self._executor is None:
-            self._executor = WorkerPool(
+            self._executor = ProcessPool(
                 self._workers, mp_context=get_context("spawn"), initializer=_start_worker
             )
         while len(self._waiting) > self._workers:

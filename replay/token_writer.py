@@ -41,7 +41,7 @@ from replay.token_store import (
     shard_path,
 )
 from replay.trajectory import Trajectory, weight_of
-from replay.worker_processes import WorkerPool, follow_parent, without_interrupts, worker_died
+from replay.worker_processes import ProcessPool, follow_parent, without_interrupts, worker_died
 
 
 def write_documents(
@@ -295,7 +295,7 @@ def _pool(
     template: Callable[[], ChatTemplate],
     settings: RowSettings,
     workers: int,
-) -> WorkerPool:
+) -> ProcessPool:
     """Processes that have the template: forked with it where that is safe, else fresh ones.
 
     A large vocabulary takes seconds to prepare, and a fork has it at once; but a fork of a
@@ -303,8 +303,10 @@ def _pool(
     """
     if "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1:
         context = multiprocessing.get_context("fork")
-        return WorkerPool(workers, context, _prepare, (lambda: local, settings))
-    return WorkerPool(workers, multiprocessing.get_context("spawn"), _prepare, (template, settings))
+        return ProcessPool(workers, context, _prepare, (lambda: local, settings))
+    return ProcessPool(
+        workers, multiprocessing.get_context("spawn"), _prepare, (template, settings)
+    )
 
 
 _prepared: tuple[ChatTemplate, RowSettings] | None = None

@@ -14,7 +14,7 @@ from typing import Any
 from drv_env.errors import TaskDataError
 
 
-class WorkerPool(ProcessPoolExecutor):
+class ProcessPool(ProcessPoolExecutor):
     """The standard library's pool, which also ends where a worker died.
 
     Before Python 3.11.5 a pool's thread that hands out work waits for ever for a reader that is

@@ -6,14 +6,14 @@ from multiprocessing import get_context
 
 import pytest
 
-from replay.worker_processes import WorkerPool
+from replay.worker_processes import ProcessPool
 
 LARGE = bytes(5_000_000)
 """More than a pipe takes."""
 
 
 def test_a_pool_whose_workers_die_at_the_start_ends():
-    with WorkerPool(2, get_context("spawn"), os.abort) as pool:
+    with ProcessPool(2, get_context("spawn"), os.abort) as pool:
         found = [pool.submit(len, LARGE) for _ in range(4)]
         for each in found:
             with pytest.raises(BrokenProcessPool):
@@ -23,8 +23,8 @@ def test_a_pool_whose_workers_die_at_the_start_ends():
 
 
 def test_a_pool_without_faults_gives_all_results():
-    with WorkerPool(2, get_context("spawn")) as pool:
+    with ProcessPool(2, get_context("spawn")) as pool:
         found = [pool.submit(len, LARGE) for _ in range(4)]
     assert [each.result() for each in found] == [len(LARGE)] * 4
-    with WorkerPool(2, get_context("spawn")) as unused:
+    with ProcessPool(2, get_context("spawn")) as unused:
         assert unused is not None

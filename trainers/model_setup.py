@@ -152,16 +152,6 @@ def computing(device: torch.device, precision: Precision) -> AbstractContextMana
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
-def check_precision(precision: str) -> None:
-    """Refuse an unknown precision.
-
-    Raises:
-        SettingError: naming it.
-    """
-    if precision not in ("float32", "bfloat16"):
-        raise SettingError(f"precision may be float32 or bfloat16, got {precision!r}")
-
-
 def check_finite(norm: torch.Tensor, what: str) -> None:
     """Refuse to go on from a gradient that is no number, before it is in the weights.
 

@@ -31,8 +31,6 @@ from trainers.model_setup import LoRASettings, ModelSettings
 from trainers.output_head import CHUNK, LOGITS_HELD
 from trainers.packed_attention import packing_problem
 
-GIB = 2**30
-
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:

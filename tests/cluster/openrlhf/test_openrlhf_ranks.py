@@ -24,7 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 sys.exit(guarded(lambda: print(run_ranks([*command, *sys.argv[1:]]))))
 """
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def start(tmp_path: Path, text: str) -> subprocess.Popen[str]:

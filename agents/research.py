@@ -20,7 +20,7 @@ from drv_env.episode import Ending, Episode, ObservationKind
 from drv_env.game import Game
 from drv_env.play import Played
 from drv_env.protocol import Answer, Search, ToolCall, Visit, read_turn
-from drv_env.tasks import Task
+from drv_env.tasks import Task, TaskLike
 from drv_env.tools.base import ToolResult
 from replay.observations import Found, Seen, read_search, read_visit
 from replay.recorded import NO_GOLD
@@ -138,7 +138,7 @@ async def research(
     game: Game,
     engine: Engine | ChatEngine,
     template: ChatTemplate | None,
-    task: Task,
+    task: TaskLike,
     sampling: Sampling,
     settings: RolloutSettings = ONCE,
     *,

@@ -47,7 +47,7 @@ from drv_env.game import Game
 from drv_env.play import Played
 from drv_env.rewards.records import TurnReward
 from drv_env.settings import SEED, above, at_least, between, check_fields
-from drv_env.tasks import Task
+from drv_env.tasks import Task, TaskLike, each_task
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 
@@ -131,7 +131,7 @@ async def rollout(
     game: Game,
     engine: Engine | ChatEngine,
     template: ChatTemplate | None,
-    tasks: Sequence[Task],
+    tasks: Sequence[TaskLike],
     sampling: Sampling,
     settings: RolloutSettings = RolloutSettings(),
     *,
@@ -164,7 +164,7 @@ async def stream(
     game: Game,
     engine: Engine | ChatEngine,
     template: ChatTemplate | None,
-    tasks: Sequence[Task],
+    tasks: Sequence[TaskLike],
     sampling: Sampling,
     settings: RolloutSettings = RolloutSettings(),
     *,
@@ -180,7 +180,7 @@ async def stream(
         game: tools, outcome and rules; an env's is ``env.unwrapped.game``.
         engine: an engine on ids; or one that speaks text, whose transcripts are marked.
         template: how messages become ids; may be None with an engine that speaks text.
-        tasks: the questions.
+        tasks: the questions, each a task, a mapping or a pair.
         sampling: of every turn, its seed left out.
         settings: limits, deadlines, retries.
         skip: episodes not to play, because they were played before.
@@ -196,6 +196,7 @@ async def stream(
         SettingError: when engine, template and rules don't fit each other.
     """
     _check(game, engine, template, sampling, settings)
+    tasks = each_task(tasks)
     meter = Meter() if meter is None else meter
     work = _Work(
         game, engine, template, sampling, settings, provenance or {}, meter, on_sampled, on_turn

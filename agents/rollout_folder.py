@@ -23,7 +23,7 @@ from typing import Any
 from agents.rollout import EpisodeId, Rollout
 from drv_env.errors import SettingError
 from drv_env.settings import at_least, checked_number
-from drv_env.tasks import Task
+from drv_env.tasks import TaskLike, each_task
 from drv_env.whole_files import write_json
 from replay.own_folder import FolderKind, FolderLock
 from replay.store import TrajectoryWriter, read_columns
@@ -58,7 +58,7 @@ class RolloutFolder:
     def __init__(
         self,
         path: str | Path,
-        tasks: Sequence[Task],
+        tasks: Sequence[TaskLike],
         asked: Mapping[str, Any] | None = None,
         flush_seconds: float = FLUSH_SECONDS,
     ) -> None:
@@ -145,9 +145,9 @@ class RolloutFolder:
         )
 
 
-def fingerprint(tasks: Sequence[Task]) -> str:
+def fingerprint(tasks: Sequence[TaskLike]) -> str:
     """Tells lists of tasks apart: a hash of their ids, questions and answers."""
-    text = json.dumps([[task.id, task.question, list(task.answers)] for task in tasks])
+    text = json.dumps([[task.id, task.question, list(task.answers)] for task in each_task(tasks)])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

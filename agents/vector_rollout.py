@@ -23,7 +23,7 @@ from drv_env.episode import Episode
 from drv_env.errors import DrvError, EngineError, SettingError
 from drv_env.rewards.records import TurnReward
 from drv_env.settings import above, at_least, checked_number, checked_seed, checked_whole
-from drv_env.tasks import Task
+from drv_env.tasks import Task, TaskLike, each_task
 from drv_env.vector import DeepResearchVectorEnv
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
@@ -45,7 +45,7 @@ def rollout_vector(
     env: VectorEnv,
     engine: Engine,
     template: ChatTemplate,
-    tasks: Sequence[Task],
+    tasks: Sequence[TaskLike],
     sampling: Sampling,
     provenance: Mapping[str, Any] | None = None,
     on_turns: OnTurns = lambda over, playing: None,
@@ -124,7 +124,7 @@ def rollout_vector(
 def rollout_agents(
     env: VectorEnv,
     agent: Callable[[Task], TextAgent],
-    tasks: Sequence[Task],
+    tasks: Sequence[TaskLike],
     provenance: Mapping[str, Any] | None = None,
     on_turns: OnTurns = lambda over, playing: None,
 ) -> list[Trajectory]:
@@ -163,10 +163,11 @@ def rollout_agents(
 
 def _in_batches(
     env: VectorEnv,
-    tasks: Sequence[Task],
+    tasks: Sequence[TaskLike],
     play: Callable[[Sequence[Task], int], list[Trajectory]],
 ) -> list[Trajectory]:
     found: list[Trajectory] = []
+    tasks = each_task(tasks)
     for start in range(0, len(tasks), env.num_envs):
         found += play(tasks[start : start + env.num_envs], start)
     return found

@@ -53,8 +53,10 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         tasks: questions, each a :class:`~drv_env.tasks.Task`, a mapping with ``question``
             and ``answer``, or a ``(question, answer)`` pair; or the path of a file of them
             (:func:`drv_env.task_files.read_tasks`).
-        tools: what the agent can use; held by reference, closed by :meth:`close`.
-        outcome: scores a final answer against its task in [0, 1]; may be async.
+        tools: what the agent can use; held by reference, closed by :meth:`close`.  With neither
+            tasks nor tools, both are those of an embedded world.
+        outcome: scores a final answer against its task in [0, 1]; may be async.  One that
+            has a ``close``, as a judge has, is closed with the tools.
         rules: what an episode allows; 200 turns and the tools' own schemas by default.
         counter: counts context tokens, for ``rules.max_context``.
         clock: for ``rules.max_seconds``; the tools' clock by default.
@@ -82,8 +84,8 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
 
     def __init__(
         self,
-        tasks: TaskSource,
-        tools: Tools,
+        tasks: TaskSource | None = None,
+        tools: Tools | None = None,
         *,
         outcome: Outcome = exact_match,
         rules: Rules | None = None,
@@ -181,7 +183,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
 
     async def aclose(self) -> None:
         """:meth:`close` on the caller's event loop; for whoever used :meth:`astep`."""
-        await close_tools(self.game.tools)
+        await close_tools(self.game.tools, self.game.outcome)
 
     def _ready(self, action: str) -> Episode:
         if not isinstance(action, str):
@@ -213,8 +215,8 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         return conversation(self.episode) if self.render_mode == "ansi" else None
 
     def close(self) -> None:
-        """Close the tools; may be called twice."""
-        close_tools_now(self.game.tools)
+        """Close the tools, and an outcome that has a ``close``; may be called twice."""
+        close_tools_now(self.game.tools, self.game.outcome)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._episode is not None and self._episode.waiting:

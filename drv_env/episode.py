@@ -47,7 +47,7 @@ from drv_env.protocol import (
     render_observation,
 )
 from drv_env.settings import above, at_least, check_fields
-from drv_env.tasks import Task
+from drv_env.tasks import Task, TaskLike, task_from
 from drv_env.tools.base import (
     SEARCH_SCHEMA,
     VISIT_SCHEMA,
@@ -215,14 +215,14 @@ class Episode:
 
     def __init__(
         self,
-        task: Task,
+        task: TaskLike,
         rules: Rules,
         counter: ContextCounter | None = None,
         clock: Clock = still_clock,
         *,
         break_without_room: bool = False,
     ) -> None:
-        self.task = task
+        self.task = task = task_from(task)
         self.rules = rules
         self.turns: list[Turn] = []
         self.ending: Ending | None = None

@@ -34,11 +34,14 @@ from drv_env.rewards.outcome import exact_match
 from drv_env.settings import above, checked_number, shown
 from drv_env.spaces import SampledText
 from drv_env.task_files import TaskSource, load_tasks
-from drv_env.tasks import Task, task_from
+from drv_env.tasks import Task, TaskLike, task_from
 from drv_env.tools.base import Call, Clock, ToolResult, Tools
 from drv_env.tools.told import warn_once, was_told
 
 Info = dict[str, Any]
+
+EMBEDDED_SEED = 0
+"""Of the world that is played where neither tasks nor tools are given."""
 
 _Turn = tuple[Episode, Call | Observation | Closed]
 """An episode, and what its turn asks for."""
@@ -52,7 +55,8 @@ class Game:
 
     Args:
         tasks: questions, as :func:`drv_env.task_files.load_tasks` takes them.
-        tools: carries out calls; held by reference.
+        tools: carries out calls; held by reference.  With neither tasks nor tools, the game is
+            :func:`embedded_game`.
         outcome: scores final answers.
         rules: what an episode allows; by default the tools' schemas and 200 turns.
         counter: counts context tokens, for ``rules.max_context``.
@@ -67,8 +71,8 @@ class Game:
 
     def __init__(
         self,
-        tasks: TaskSource,
-        tools: Tools,
+        tasks: TaskSource | None = None,
+        tools: Tools | None = None,
         *,
         outcome: Outcome = exact_match,
         rules: Rules | None = None,
@@ -77,6 +81,7 @@ class Game:
         tool_timeout: float = 60.0,
         outcome_timeout: float = 300.0,
     ) -> None:
+        tasks, tools = _both(tasks, tools)
         if not isinstance(tools, Tools):
             raise SettingError(
                 "tools must have schemas, clock, call() and close(), "
@@ -139,7 +144,7 @@ class Game:
         return None if chosen is None else task_from(chosen)
 
     def episode(
-        self, task: Task, counter: ContextCounter | None = None, max_turns: int | None = None
+        self, task: TaskLike, counter: ContextCounter | None = None, max_turns: int | None = None
     ) -> Episode:
         """A new episode.
 
@@ -155,7 +160,7 @@ class Game:
         return Episode(task, self._rules(max_turns), counter or self.counter, self.clock)
 
     def begin(
-        self, task: Task, counter: ContextCounter | None = None, max_turns: int | None = None
+        self, task: TaskLike, counter: ContextCounter | None = None, max_turns: int | None = None
     ) -> Episode:
         """A new episode among others; as :meth:`episode`, but it raises for no question.
 
@@ -253,6 +258,34 @@ class Game:
             limit=limit,
             prepare=prepare,
         )
+
+
+def embedded_game() -> tuple[list[Task], Tools]:
+    """Questions about an invented web, and tools over its pages: made from a seed, offline."""
+    from drv_env.tools.offline import OfflineTools
+    from drv_env.worlds.questions import questions
+    from drv_env.worlds.recipe import WorldRecipe
+
+    recipe = WorldRecipe(EMBEDDED_SEED)
+    return questions(recipe.build()), OfflineTools([recipe])
+
+
+def _both(tasks: TaskSource | None, tools: Tools | None) -> tuple[TaskSource, Tools]:
+    """Tasks and tools: those given, or the embedded ones; one without the other is a slip."""
+    if tasks is None and tools is None:
+        return embedded_game()
+    if tasks is None:
+        raise SettingError(
+            "tools were given without tasks: pass tasks=[(question, answer), …] or the path of a "
+            "file; without both, the embedded world is played"
+        )
+    if tools is None:
+        raise SettingError(
+            "tasks were given without tools: pass tools=OfflineTools.from_pages([Page(url, title, "
+            "text), …]) for pages of your own, or LiveTools.from_env() for the web; without both, "
+            "the embedded world is played"
+        )
+    return tasks, tools
 
 
 async def _together(

@@ -16,7 +16,7 @@ import numpy as np
 
 from drv_env.errors import SettingError, TaskDataError
 from drv_env.settings import at_least, check_fields, checked_seed, checked_shares, checked_whole
-from drv_env.tasks import Task
+from drv_env.tasks import Task, TaskLike, each_task
 
 Key = str | Callable[[Task], Any]
 """A metadata key (or ``id``, ``world``, ``question``), or a function of the task."""
@@ -30,7 +30,7 @@ _FIELDS = ("id", "world", "question")
 
 
 def split_tasks(
-    tasks: Sequence[Task], parts: Mapping[str, float], seed: int = 0, by: Key | None = None
+    tasks: Sequence[TaskLike], parts: Mapping[str, float], seed: int = 0, by: Key | None = None
 ) -> dict[str, list[Task]]:
     """Divide tasks into disjoint parts.
 
@@ -63,7 +63,7 @@ def split_tasks(
     # Shares that sum to 1 may add up to a little less in floating point.
     edges = [1.0 if edge > 1 - 1e-9 else edge for edge in np.cumsum(shares).tolist()]
     found: dict[str, list[Task]] = {part: [] for part in parts}
-    for task in tasks:
+    for task in each_task(tasks):
         group = " ".join(task.question.casefold().split()) if by is None else _value(task, by)
         point = _point(f"{seed}\x00{group}")
         for part, edge in zip(parts, edges, strict=True):
@@ -74,7 +74,7 @@ def split_tasks(
 
 
 def sample_tasks(
-    tasks: Sequence[Task], count: int, seed: int = 0, weights: Weights | None = None
+    tasks: Sequence[TaskLike], count: int, seed: int = 0, weights: Weights | None = None
 ) -> list[Task]:
     """``count`` different tasks at random, in random order.
 
@@ -89,6 +89,7 @@ def sample_tasks(
         TaskDataError: for a weight that is not a finite number of at least 0.
     """
     checked_seed(seed)
+    tasks = each_task(tasks)
     sizes = _weights(tasks, weights)
     able = int(np.count_nonzero(sizes))
     if checked_whole("count", count) not in range(able + 1):
@@ -178,7 +179,7 @@ class TaskOrder(Iterator[Task]):
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[TaskLike],
         seed: int = 0,
         *,
         weights: Weights | None = None,
@@ -186,7 +187,7 @@ class TaskOrder(Iterator[Task]):
     ) -> None:
         if not tasks:
             raise SettingError("there are no tasks to put in order")
-        self.tasks = tuple(tasks)
+        self.tasks = tuple(each_task(tasks))
         self.seed = checked_seed(seed)
         self.drawn = 0
         """Tasks drawn so far."""

@@ -65,7 +65,11 @@ class Task:
             object.__setattr__(self, "id", digest.hexdigest()[:16])
 
 
-def task_from(value: Task | Mapping[str, Any] | Sequence[Any]) -> Task:
+TaskLike = Task | Mapping[str, Any] | Sequence[Any]
+"""What every function that takes a task takes: see :func:`task_from`."""
+
+
+def task_from(value: TaskLike) -> Task:
     """A :class:`Task` from a task, a mapping or a ``(question, answer)`` pair.
 
     A mapping has ``question`` and ``answer`` or ``answers`` (a string, whose
@@ -139,19 +143,30 @@ def written_answer(value: Any) -> str:
     return text
 
 
-def tasks_from(values: Iterable[Task | Mapping[str, Any] | Sequence[Any]]) -> list[Task]:
-    """Every value as a :class:`Task`, in order.
+def each_task(values: Iterable[TaskLike]) -> list[Task]:
+    """Every value as a :class:`Task`, in order; none of none.
 
     Raises:
-        TaskDataError: naming the position of the first value that is not a task, or
-            when there are none.
+        TaskDataError: naming the position of the first value that is not a task.
     """
+    if isinstance(values, str | Mapping):
+        raise TaskDataError(f"tasks must be a sequence of tasks, got {shown(values)}")
     tasks = []
     for index, value in enumerate(values):
         try:
             tasks.append(task_from(value))
         except TaskDataError as error:
             raise TaskDataError(f"task {index}: {error}") from None
+    return tasks
+
+
+def tasks_from(values: Iterable[TaskLike]) -> list[Task]:
+    """As :func:`each_task`, of at least one.
+
+    Raises:
+        TaskDataError: likewise, and when there are none.
+    """
+    tasks = each_task(values)
     if not tasks:
         raise TaskDataError("no tasks were given; pass at least one question with its answer")
     return tasks

@@ -91,8 +91,8 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
     def __init__(
         self,
         num_envs: int,
-        tasks: TaskSource,
-        tools: Tools,
+        tasks: TaskSource | None = None,
+        tools: Tools | None = None,
         *,
         outcome: Outcome = exact_match,
         rules: Rules | None = None,
@@ -245,7 +245,7 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the tools."""
-        close_tools_now(self.game.tools)
+        close_tools_now(self.game.tools, self.game.outcome)
 
     def __del__(self) -> None:
         """Leave closing to :meth:`close`: the collector runs on any thread, also at exit."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from drv_env import Ending
 from tests.patience import HANGS
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -24,7 +25,10 @@ def test_the_readmes_python_runs(tmp_path):
     """Every Python block of the README that stands on its own."""
     readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
     blocks = [part.split("```")[0] for part in readme.split("```python\n")[1:]]
-    loop, mocked = blocks[0], blocks[2]
+    random_turns, loop, mocked = blocks[0], blocks[1], blocks[3]
+    done = subprocess.run([sys.executable, "-c", random_turns], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] in {*Ending} - {Ending.BROKEN}
     done = subprocess.run([sys.executable, "-c", loop], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip().endswith("ok")

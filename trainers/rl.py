@@ -26,7 +26,7 @@ from agents.vector_rollout import unwrapped
 from drv_env import background
 from drv_env.errors import SettingError
 from drv_env.task_order import TaskOrder
-from drv_env.tasks import Task
+from drv_env.tasks import Task, TaskLike, each_task
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 from trainers.causal_model import CausalModel
@@ -68,7 +68,7 @@ def train_rl(
     engine: Engine,
     env: gymnasium.vector.VectorEnv[Any, Any, Any],
     template: ChatTemplate,
-    tasks: Sequence[Task],
+    tasks: Sequence[TaskLike],
     config: RLConfig,
     on_step: Callable[[RLStep], None] = lambda step: None,
     reference: nn.Module | None = None,
@@ -101,6 +101,7 @@ def train_rl(
         SettingError: when model, env, engine or state don't fit the settings.
     """
     ADVANTAGES[config.advantages]  # known, or refused
+    tasks = each_task(tasks)
     sampling = config.sampling or usual_sampling(unwrapped(env).game.rules, template)
     rng = np.random.default_rng(config.seed)
     optimiser = make_optimiser(model, config)

@@ -22,7 +22,7 @@ from agents.vector_rollout import OnTurns, VectorEnv, rollout_vector, unwrapped
 from drv_env import background
 from drv_env.errors import SettingError
 from drv_env.game import Game
-from drv_env.tasks import Task
+from drv_env.tasks import Task, TaskLike
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 
@@ -93,7 +93,7 @@ def play_all(
     env: VectorEnv,
     engine: Engine,
     template: ChatTemplate,
-    tasks: Sequence[Task],
+    tasks: Sequence[TaskLike],
     sampling: Sampling,
     settings: RolloutSettings,
     provenance: Mapping[str, Any],
@@ -118,7 +118,7 @@ def _in_lock_step(
     env: VectorEnv,
     engine: Engine,
     template: ChatTemplate,
-    tasks: Sequence[Task],
+    tasks: Sequence[TaskLike],
     sampling: Sampling,
     settings: RolloutSettings,
     provenance: Mapping[str, Any],

@@ -163,7 +163,7 @@ def plugin(game: Game) -> dict[str, Any]:
             await agents.agent.run(task)
 
         async def stop(self) -> None:
-            await close_tools(game.tools)
+            await close_tools(game.tools, game.outcome)
 
     found = (ResearchTask, ResearchTaskset, ResearchHarness, ResearchEnv)
     classes = {cls.__name__: cls for cls in found}

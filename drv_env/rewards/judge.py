@@ -37,7 +37,7 @@ from drv_env.rewards.outcome import normalise
 from drv_env.rewards.verdict import read_verdict
 from drv_env.secrets import Keys
 from drv_env.settings import at_least, checked_whole
-from drv_env.tasks import Task
+from drv_env.tasks import Task, TaskLike, task_from
 
 V = TypeVar("V")
 Source = Literal["exact", "blank", "cassette", "judge"]
@@ -211,7 +211,7 @@ class Judge:
     def __repr__(self) -> str:
         return f"Judge({self.client!r})"
 
-    async def __call__(self, answer: str, task: Task) -> float:
+    async def __call__(self, answer: str, task: TaskLike) -> float:
         """1.0 for a right answer, 0.0 for a wrong one.
 
         Raises:
@@ -219,12 +219,13 @@ class Judge:
         """
         return float((await self.verdict(answer, task)).correct)
 
-    async def verdict(self, answer: str, task: Task) -> Verdict:
+    async def verdict(self, answer: str, task: TaskLike) -> Verdict:
         """The same with where the verdict comes from.
 
         Raises:
             JudgeError: when it can't be judged.
         """
+        task = task_from(task)
         if not answer.strip():
             return Verdict(False, "blank")
         if _same_words(answer, task):

@@ -21,7 +21,7 @@ from drv_env.errors import TaskDataError
 from drv_env.rewards.judge import Inquiry, Judge
 from drv_env.rewards.outcome import mixed_tokens
 from drv_env.rewards.verdict import read_verdicts
-from drv_env.tasks import Task
+from drv_env.tasks import Task, TaskLike, task_from
 
 KEY = "key_facts"
 """Where a task's metadata has its facts."""
@@ -70,7 +70,7 @@ class KeyFacts:
         self._judge = judge
         self._prompt = prompt
 
-    async def __call__(self, answer: str, task: Task) -> float:
+    async def __call__(self, answer: str, task: TaskLike) -> float:
         """The share of facts found, in [0, 1]; 0.0 for a blank answer.
 
         Raises:
@@ -80,8 +80,14 @@ class KeyFacts:
         found = await self.found(answer, task)
         return sum(found) / len(found)
 
-    async def found(self, answer: str, task: Task) -> tuple[bool, ...]:
+    async def close(self) -> None:
+        """Close the judge, where there is one; may be called twice."""
+        if self._judge is not None:
+            await self._judge.close()
+
+    async def found(self, answer: str, task: TaskLike) -> tuple[bool, ...]:
         """For each fact, whether the answer states it; raises as :meth:`__call__` does."""
+        task = task_from(task)
         facts = key_facts(task)
         if not answer.strip():
             return (False,) * len(facts)

@@ -19,7 +19,7 @@ import unicodedata
 from collections import Counter
 from functools import cache
 
-from drv_env.tasks import Task
+from drv_env.tasks import TaskLike, task_from
 
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
@@ -34,19 +34,19 @@ def normalise(text: str) -> str:
     return " ".join(text.lower().translate(_PUNCTUATION).split())
 
 
-def exact_match(answer: str, task: Task) -> float:
+def exact_match(answer: str, task: TaskLike) -> float:
     """1.0 when the normalised answer equals a normalised gold answer, else 0.0."""
     found = normalise(answer)
-    return float(any(found == normalise(gold) for gold in task.answers))
+    return float(any(found == normalise(gold) for gold in task_from(task).answers))
 
 
-def token_f1(answer: str, task: Task) -> float:
+def token_f1(answer: str, task: TaskLike) -> float:
     """The best F1 in [0, 1] between multisets of words, over the gold answers."""
     found = normalise(answer).split()
-    return max(_f1(found, normalise(gold).split()) for gold in task.answers)
+    return max(_f1(found, normalise(gold).split()) for gold in task_from(task).answers)
 
 
-def exact_match_cjk(answer: str, task: Task) -> float:
+def exact_match_cjk(answer: str, task: TaskLike) -> float:
     """1.0 when the answer has a gold answer's :func:`mixed_tokens`, in order, else 0.0.
 
     An answer of punctuation alone matches nothing.
@@ -56,10 +56,12 @@ def exact_match_cjk(answer: str, task: Task) -> float:
         1.0
     """
     found = mixed_tokens(answer)
-    return float(bool(found) and any(found == mixed_tokens(gold) for gold in task.answers))
+    return float(
+        bool(found) and any(found == mixed_tokens(gold) for gold in task_from(task).answers)
+    )
 
 
-def token_f1_cjk(answer: str, task: Task) -> float:
+def token_f1_cjk(answer: str, task: TaskLike) -> float:
     """The best F1 in [0, 1] between multisets of :func:`mixed_tokens`, over the gold answers.
 
     Characters say less than words: two names that share a character share a score above 0.
@@ -69,7 +71,7 @@ def token_f1_cjk(answer: str, task: Task) -> float:
         0.8
     """
     found = mixed_tokens(answer)
-    return max(_f1(found, mixed_tokens(gold)) for gold in task.answers)
+    return max(_f1(found, mixed_tokens(gold)) for gold in task_from(task).answers)
 
 
 def mixed_tokens(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from drv_env.protocol import Search, ToolCall, Visit
-from drv_env.tasks import Task
+from drv_env.tasks import Task, task_from
 
 Clock = Callable[[], float]
 """Seconds since some fixed moment; only differences are used."""
@@ -49,7 +49,8 @@ class Call:
     Attributes:
         action: a checked :class:`Search` or :class:`Visit`, or the :class:`ToolCall` of
             another tool with its arguments as written.
-        task: the task of the episode; tools with several worlds route by it.
+        task: the task of the episode, or what :func:`~drv_env.tasks.task_from` makes one of;
+            tools with several worlds route by it.
         turn: number of the turn that makes the call, from 1.
         duplicate: True when the episode has made the same call before.
     """
@@ -58,6 +59,10 @@ class Call:
     task: Task
     turn: int = 1
     duplicate: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.task, Task):
+            object.__setattr__(self, "task", task_from(self.task))
 
     @property
     def name(self) -> str:

@@ -1,9 +1,11 @@
-"""Closing tools, in bounded time and without hiding what was found with them."""
+"""Closing tools and outcomes, in bounded time and without hiding what was found with them."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from functools import partial
+from typing import Any
 
 from drv_env import background
 from drv_env.deadline import bounded
@@ -12,46 +14,51 @@ from drv_env.tools.base import Tools
 from drv_env.tools.told import warn_once
 
 CLOSE_SECONDS = 10.0
-"""That tools may take to close."""
-
-_NAME = "close() of the tools"
+"""That tools, or an outcome, may take to close."""
 
 
-async def close_tools(tools: Tools, seconds: float | None = None) -> None:
-    """Close tools; whatever goes wrong, time-outs among it, is a warning.
+async def close_tools(*owners: object, seconds: float | None = None) -> None:
+    """Close tools and outcomes; whatever goes wrong, time-outs among it, is a warning.
 
-    What was done with the tools is done: a connection that can't be closed must not cost it.
+    What was done with them is done: a connection that can't be closed must not cost it.
     Only cancellation from outside, Ctrl-C and the interpreter's exit are raised.
 
     Args:
-        tools: whose ``close`` is awaited.
-        seconds: after which they are left as they are; :data:`CLOSE_SECONDS` by default.
+        owners: whose ``close`` is awaited, in order; one that has none is left alone.
+        seconds: for each, after which it is left as it is; :data:`CLOSE_SECONDS` by default.
     """
     limit = CLOSE_SECONDS if seconds is None else seconds
-    offence = partial(warn_once, tools, _NAME)
-    try:
-        with boundary(ToolError, "close"):
-            await bounded(tools.close(), limit, ToolError, "end", offence, tools)
-    except DrvError as error:
-        warn_once(tools, _NAME, f"failed: {said_by(error)}", "close")
+    for owner in owners:
+        offence = partial(warn_once, owner, _name(owner))
+        try:
+            with boundary(ToolError, "close"):
+                closing: Any = owner.close() if callable(getattr(owner, "close", None)) else None  # type: ignore[attr-defined]
+                if inspect.isawaitable(closing):
+                    await bounded(closing, limit, ToolError, "end", offence, owner)
+        except DrvError as error:
+            warn_once(owner, _name(owner), f"failed: {said_by(error)}", "close")
 
 
 _closing: set[asyncio.Task[None]] = set()
 """Begun on the loop's own thread; the loop itself holds tasks weakly."""
 
 
-def close_tools_now(tools: Tools, seconds: float | None = None) -> None:
+def close_tools_now(*owners: object, seconds: float | None = None) -> None:
     """:func:`close_tools` from synchronous code, on the background loop.
 
     On the loop's own thread, where the garbage collector may close a forgotten env, nobody can
     wait for it: it is begun, and ends by itself.
     """
     if background.is_here():
-        task = asyncio.get_running_loop().create_task(close_tools(tools, seconds))
+        task = asyncio.get_running_loop().create_task(close_tools(*owners, seconds=seconds))
         _closing.add(task)
         task.add_done_callback(_closing.discard)
         return
     try:
-        background.run(close_tools(tools, seconds), leave=True)
+        background.run(close_tools(*owners, seconds=seconds), leave=True)
     except background.LoopHeld as held:
-        warn_once(tools, _NAME, f"is left: {held}", "close")
+        warn_once(owners[0], _name(owners[0]), f"is left: {held}", "close")
+
+
+def _name(owner: object) -> str:
+    return f"close() of the {'tools' if isinstance(owner, Tools) else 'outcome'}"

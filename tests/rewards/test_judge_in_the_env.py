@@ -12,6 +12,7 @@ import pytest
 
 from drv_env import ENV_ID, background
 from drv_env.cassette import CassetteStore
+from drv_env.chat import ChatClient
 from drv_env.protocol import Answer, render_turn
 from drv_env.rewards.judge import Judge
 from drv_env.rewards.key_facts import KeyFacts
@@ -105,3 +106,61 @@ def test_a_vector_of_answers_is_judged_together(
     opening.result()
     assert list(rewards) == [1.0] * 6
     envs.close()
+
+
+# ---- closing ------------------------------------------------------------------------------
+
+
+class Watched(Judge):
+    """A judge that says how often it was closed."""
+
+    closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+        await super().close()
+
+
+@pytest.mark.parametrize("kind", ["judge", "key facts"])
+@pytest.mark.parametrize("way", ["close", "aclose", "vector"])
+def test_the_judge_closes_with_the_env(endpoint: Endpoint, way: str, kind: str) -> None:
+    judge = Watched(ChatClient(endpoint.url, "m"))
+    arguments: dict[str, Any] = {
+        "tasks": [{"question": "Q?", "answer": "Paris", "key_facts": ["Paris"]}],
+        "tools": FakeTools(),
+        "outcome": judge if kind == "judge" else KeyFacts(judge),
+    }
+    if way == "vector":
+        gymnasium.make_vec(ENV_ID, 2, **arguments).close()
+    elif way == "close":
+        gymnasium.make(ENV_ID, **arguments).close()
+    else:
+        asyncio.run(gymnasium.make(ENV_ID, **arguments).unwrapped.aclose())
+    assert judge.closed == 1
+
+
+def test_a_closed_judge_that_another_env_shares_judges_on(
+    endpoint: Endpoint, judge_of: Callable[..., Judge]
+) -> None:
+    judge = judge_of()
+    assert answered(judge, "Lutetia")[0] == answered(judge, "Lutece")[0] == 1.0
+
+
+def test_an_outcome_that_can_not_be_closed_costs_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stubborn:
+        def __call__(self, answer: str, task: Any) -> float:
+            return 1.0
+
+        async def close(self) -> None:
+            raise OSError("the line is dead")
+
+    assert answered(Stubborn(), "x")[0] == 1.0
+    assert "close() of the outcome" in caplog.text
+    assert "the line is dead" in caplog.text
+
+
+def test_a_pair_is_judged_as_a_task_is(endpoint: Endpoint, judge_of: Callable[..., Judge]) -> None:
+    assert asyncio.run(judge_of()("Lutetia", TASK)) == 1.0
+    assert endpoint.sent()["gold_answers"] == ["Paris"]

@@ -25,7 +25,7 @@ from typing import Any
 from agents.engines.checkpoint_check import check_checkpoint
 from drv_env.errors import DrvError, SettingError
 from drv_env.task_order import TaskOrder
-from drv_env.tasks import Task
+from drv_env.tasks import TaskLike
 from drv_env.whole_files import write_text
 from replay.own_folder import FolderKind, FolderLock
 from trainers.agent_file import write_agent
@@ -56,7 +56,7 @@ KIND = FolderKind(
 )
 
 
-def run_openrlhf(run: OpenRLHFRun, tasks: Sequence[Task] = ()) -> Path:
+def run_openrlhf(run: OpenRLHFRun, tasks: Sequence[TaskLike] = ()) -> Path:
     """Train; returns when it is done.
 
     Args:
@@ -78,7 +78,7 @@ def run_openrlhf(run: OpenRLHFRun, tasks: Sequence[Task] = ()) -> Path:
     return run.final
 
 
-def _train(run: OpenRLHFRun, tasks: Sequence[Task]) -> None:
+def _train(run: OpenRLHFRun, tasks: Sequence[TaskLike]) -> None:
     if run.fine_tuning is not None:
         arguments = sft_arguments_of(run)
         check_points()

@@ -52,7 +52,7 @@ def exact_match_cjk(answer: str, task: TaskLike) -> float:
     An answer of punctuation alone matches nothing.
 
     Example:
-        >>> exact_match_cjk("《北京》。", Task("Q", ("北京",)))
+        >>> exact_match_cjk("《北京》。", ("Q", "北京"))
         1.0
     """
     found = mixed_tokens(answer)
@@ -67,7 +67,7 @@ def token_f1_cjk(answer: str, task: TaskLike) -> float:
     Characters say less than words: two names that share a character share a score above 0.
 
     Example:
-        >>> token_f1_cjk("北京市", Task("Q", ("北京",)))
+        >>> token_f1_cjk("北京市", ("Q", "北京"))
         0.8
     """
     found = mixed_tokens(answer)

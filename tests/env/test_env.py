@@ -212,7 +212,7 @@ def test_an_action_is_text(action: object) -> None:
     ("arguments", "error", "named"),
     [
         ({"tools": object()}, SettingError, "object"),
-        ({"tools": None}, SettingError, "NoneType"),
+        ({"tools": None}, SettingError, "without tools"),
         ({"tool_timeout": 0.0}, SettingError, "tool_timeout"),
         ({"tools": FakeTools(schemas=[SEARCH_SCHEMA]), "rules": Rules()}, SettingError, "visit"),
         ({"tasks": []}, TaskDataError, "no tasks"),

@@ -23,6 +23,7 @@ from drv_env.vector import DeepResearchVectorEnv
 from drv_env.vector_wrappers import VectorFormatPenalty, VectorInformationGainReward
 from drv_env.wrappers import FormatPenalty, InformationGainReward
 
+__version__ = "0.1.0"
 ENV_ID = "drv_env/DeepResearch-v0"
 
 gymnasium.register(
@@ -53,4 +54,5 @@ __all__ = [
     "TurnReward",
     "VectorFormatPenalty",
     "VectorInformationGainReward",
+    "__version__",
 ]

@@ -25,6 +25,23 @@ def read_text(path: str | Path, encoding: str = "utf-8") -> str:
     return path.read_text(encoding=encoding)
 
 
+def why_unread(error: BaseException) -> str:
+    """Why a file can't be read, for a message that names the file: the system's words without it.
+
+    Example:
+        >>> why_unread(FileNotFoundError(2, "No such file or directory", "/a/b"))
+        'No such file or directory'
+        >>> why_unread(UnicodeDecodeError("utf-8", b"ab\\xff", 2, 3, "invalid start byte"))
+        'it is no UTF-8 text (byte 0xff at 2)'
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    if isinstance(error, UnicodeDecodeError):
+        name = error.encoding.upper().removesuffix("-SIG")
+        return f"it is no {name} text (byte 0x{error.object[error.start]:02x} at {error.start})"
+    return str(error)
+
+
 def read_object(path: str | Path, kind: type[DrvError] = SettingError) -> dict[str, Any]:
     """The JSON object that a file holds; a byte order mark is skipped.
 
@@ -40,7 +57,7 @@ def read_object(path: str | Path, kind: type[DrvError] = SettingError) -> dict[s
     try:
         found = json.loads(read_text(path, "utf-8-sig"))
     except OSError as error:
-        raise kind(f"{path} can't be read: {error}") from error
+        raise kind(f"{path} can't be read: {why_unread(error)}") from error
     except (ValueError, RecursionError) as error:
         raise kind(f"{path} is damaged, no JSON: {error}") from error
     if not isinstance(found, dict):

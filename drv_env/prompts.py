@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from drv_env.errors import SettingError
-from drv_env.json_files import read_text
+from drv_env.json_files import read_text, why_unread
 from drv_env.tools.base import ToolSchema
 
 _TASK = """\
@@ -80,7 +80,9 @@ def read_system_prompt(path: str | Path) -> str:
     try:
         return read_text(path)
     except (OSError, ValueError) as error:
-        raise SettingError(f"system prompt file {str(path)!r} can't be read: {error}") from error
+        raise SettingError(
+            f"system prompt file {str(path)!r} can't be read: {why_unread(error)}"
+        ) from error
 
 
 def system_prompt_of(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from dotenv import dotenv_values
-
 from drv_env.secret_forms import Form, forms_of
 
 MASKED = "***"
@@ -188,25 +186,21 @@ class Keys:
                 that does not exist is passed over.  None reads no file.
 
         Raises:
-            SettingError: for an endpoint whose address holds credentials.
+            SettingError: for an endpoint whose address holds credentials, and for a file that
+                can't be read (:mod:`drv_env.env_file`).
 
         Example:
             >>> keys = Keys.from_env({"JINA_API_KEYS": "first-long-key, second-long-key"}, None)
             >>> keys.jina
             (Secret('***'), Secret('***'))
         """
-        from drv_env.service_address import refuse_credentials  # which masks, and so needs this
+        # both need this module
+        from drv_env.env_file import read_env_file
+        from drv_env.service_address import refuse_credentials
 
         values: dict[str, str | None] = {}
         if dotenv is not None:
-            try:
-                values.update(dotenv_values(dotenv, interpolate=False))
-            except (OSError, ValueError) as error:
-                # Without its text, in which keys may stand.
-                reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-                from drv_env.errors import SettingError  # whose module needs this one
-
-                raise SettingError(f"{dotenv} can't be read: {reason}") from None
+            values.update(read_env_file(dotenv))
         values.update(os.environ if environ is None else environ)
 
         def plain(name: str) -> str | None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from drv_env.errors import SettingError, TaskDataError, boundary
+from drv_env.json_files import why_unread
 from drv_env.settings import shown
 from drv_env.task_rows import MAX_CHARACTERS, Columns, has
 
@@ -81,9 +82,14 @@ def rows_of(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[in
         with boundary(TaskDataError, str(file)):
             if file.exists() and not file.is_file():
                 raise TaskDataError("it is no regular file")
-            for number, unit, row in _rows(file, columns, text):
-                last = number, unit
-                yield number, unit, row
+            try:
+                for number, unit, row in _rows(file, columns, text):
+                    last = number, unit
+                    yield number, unit, row
+            except OSError as error:
+                if error.errno is None:  # of a library, whose words say more
+                    raise
+                raise TaskDataError(f"it can't be read: {why_unread(error)}") from error
     except TaskDataError as error:
         told = str(error).removeprefix(f"{file}: ")
         if last is None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drv_env.errors import TaskDataError
+from drv_env.json_files import why_unread
 from drv_env.tasks import ANSWER_SEPARATOR
 from drv_env.whole_files import disk_faults_told, replacing, write_text
 from replay.align import whole
@@ -185,7 +186,7 @@ def read_cleaned(path: str | Path) -> Iterator[pa.Table]:
                 for batch in opened.iter_batches(batch_size=128, use_threads=False):
                     yield pa.Table.from_batches([batch])
         except (OSError, pa.ArrowException) as error:
-            raise TaskDataError(f"{file} can't be read: {error}") from error
+            raise TaskDataError(f"{file} can't be read: {why_unread(error)}") from error
 
 
 def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from drv_env.errors import DiskError, SettingError
+from drv_env.json_files import why_unread
 from drv_env.whole_files import (
     disk_fault,
     hold_in_this_process,
@@ -106,7 +107,9 @@ class FolderKind:
             if not isinstance(found, dict):
                 raise ValueError("it is no JSON object")
         except (OSError, ValueError, RecursionError) as error:
-            raise SettingError(f"{file} can't be read: {error}; name another folder") from None
+            raise SettingError(
+                f"{file} can't be read: {why_unread(error)}; name another folder"
+            ) from None
         for key, kind in wanted.items():
             if not isinstance(found.get(key), kind) or isinstance(found.get(key), bool):
                 raise SettingError(

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drv_env.errors import SettingError
+from drv_env.json_files import why_unread
 from drv_env.settings import at_least, checked_seed, checked_whole
 from drv_env.whole_files import disk_faults_told, read_json, refuse_irregular, write_json
 from replay.token_store import TokenStore
@@ -199,7 +200,9 @@ class PackedRows(Sequence[PackedRow]):
             rows, length = plan["rows"], int(plan["row_length"])
             highest = max((max(row) for row in rows if row), default=-1)
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            raise SettingError(f"{path} can't be read as a packing plan: {error}") from error
+            raise SettingError(
+                f"{path} can't be read as a packing plan: {why_unread(error)}"
+            ) from error
         if highest >= len(store):
             raise SettingError(f"{path} names document {highest}; {store.path} has {len(store)}")
         return cls(store, rows, length)

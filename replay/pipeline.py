@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 from drv_env import background
 from drv_env.errors import SettingError, TaskDataError
+from drv_env.json_files import why_unread
 from drv_env.settings import SEED, at_least, check_fields
 from drv_env.whole_files import disk_faults_told, write_text
 from replay.clean import CleanRules
@@ -202,7 +203,7 @@ def read_result(folder: Path) -> CleanResult:
         return _result(record, reused=True)
     except (OSError, ValueError, RecursionError) as error:
         raise TaskDataError(
-            f"{folder} holds no finished result of drv data clean: {error}"
+            f"{folder} holds no finished result of drv data clean: {why_unread(error)}"
         ) from error
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from drv_env.errors import SettingError
-from drv_env.json_files import read_object, read_text
+from drv_env.json_files import read_object, read_text, why_unread
 from drv_env.protocol import END_RESPONSE, RESPONSE
 from replay.jinja import compile_template
 from replay.pieces import Ids, Piece, Pieces, no_surrogates, read_tokenizer
@@ -270,7 +270,7 @@ def _stored_template(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]
         try:
             return read_text(file), f"the chat template of {file}"
         except (OSError, ValueError) as error:
-            raise SettingError(f"{file} can't be read: {error}") from error
+            raise SettingError(f"{file} can't be read: {why_unread(error)}") from error
     stored = config.get("chat_template")
     if isinstance(stored, list):
         named = [entry for entry in stored if isinstance(entry, Mapping)]

@@ -54,6 +54,43 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path, capsys):
     assert [item.name for item in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+ROW = [
+    {"role": "user", "content": "Who owns the mill?"},
+    {"role": "assistant", "content": "<think>\nSalen.\n</think>\n<answer>Salen</answer>"},
+]
+ABSENT = [
+    ["train", "igpo", "--config", "absent-7f"],
+    ["train", "igpo", "--model.folder", "absent-7f"],
+    ["train", "sft", "--model.folder", "absent-7f"],
+    ["data", "stats", "absent-7f"],
+    ["data", "show", "absent-7f"],
+    ["data", "convert", "absent-7f", "out.jsonl"],
+    ["data", "web", "absent-7f", "--out", "out"],
+    ["data", "clean", "absent-7f", "--out", "out"],
+    ["data", "report", "absent-7f"],
+    ["data", "replay-check", "absent-7f", "--web", "absent-8e"],
+    ["data", "rows", "rows.jsonl", "--tokenizer", "absent-7f", "--out", "out"],
+    ["cassette", "stats", "absent-7f"],
+    ["judge", "check", "absent-7f.jsonl"],
+    ["ask", "who?", "--model", "absent-7f"],
+    ["ask", "who?", "--model", "m", "--base-url", "http://h/v1", "--system-prompt", "absent-7f"],
+    ["ask", "who?", "--model", "m", "--base-url", "http://h/v1", "--tokenizer", "absent-7f"],
+    ["eval", "absent-7f.csv", "--model", "m", "--base-url", "http://h/v1", "--web", "absent-7f"],
+]
+
+
+@pytest.mark.parametrize("command", ABSENT, ids=" ".join)
+def test_what_is_not_there_is_named_once_in_one_line(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": ROW}))
+    assert main(command) == 1
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith("drv: ")
+    assert line.count("absent-") == 1, line
+    assert "Errno" not in line
+
+
 @pytest.fixture(scope="module")
 def small_demo(tmp_path_factory):
     """The folder of a very small demo, and what it printed."""

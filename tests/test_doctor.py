@@ -123,3 +123,25 @@ def test_the_architectures_that_work_are_named_as_they_are_tested():
     named = [name for row in rows for name in row.detail.split(", ")]
     assert sorted(named) == sorted([*FULL_ATTENTION, *NOT_PACKED, *OTHER_ATTENTION])
     assert len(set(named)) == len(named)
+
+
+def test_everything_that_an_extra_brings_and_every_key_is_looked_at(monkeypatch):
+    from trainers.extras import PACKAGES
+
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    findings = found()
+    assert {name for names in PACKAGES.values() for name in names} <= set(findings)
+    assert {"peft", "pydantic", "yaml"} <= set(findings)
+    for name in ("API_KEY", "JUDGE_API_KEY", "PROXY"):
+        assert findings[name].state == "missing"
+        assert "set it in the environment or in .env" in findings[name].remedy
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:3128")
+    other = found()["https_proxy"]
+    assert other.state == "missing"
+    assert "PROXY" in other.remedy
+    monkeypatch.setenv("PROXY", "http://user:pass-word-4@127.0.0.1:3128")
+    findings = found()
+    assert findings["PROXY"].state == findings["https_proxy"].state == "ok"
+    assert "pass-word" not in str(list(findings.values()))

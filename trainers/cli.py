@@ -37,6 +37,12 @@ def guarded(work: Callable[[], None]) -> int:
         sys.stderr.write("\nStopped.\n")
         return 130
     except Exception as error:
+        if isinstance(error, ImportError):
+            from trainers.extras import lacking
+
+            if (missing := lacking(error)) is not None:
+                sys.stderr.write(f"drv: {missing}\n")
+                return 1
         from drv_env.errors import DrvError
 
         if isinstance(error, DrvError):

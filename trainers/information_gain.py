@@ -24,50 +24,15 @@ from agents.engines.checks import checked_scores
 from drv_env import background
 from drv_env.episode import Ending
 from drv_env.errors import EngineError
-from drv_env.rewards.information_gain import (
-    GainKind,
-    GoldAnswers,
-    answers_to_score,
-    best_value,
-    check_settings,
-    gains,
-)
+from drv_env.rewards.information_gain import GainKind, answers_to_score, best_value, gains
 from replay.pieces import Ids
 from replay.probe import AnswerProbe, answer_probe
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 from replay.transcript import Transcript
+from trainers.gain_settings import GainSettings, Method
 from trainers.score_items import Branch, ScoreItem
-from trainers.trajectory_scores import Method, score_trajectories
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GainSettings:
-    """What is scored, and how.
-
-    Attributes:
-        tools: names of the tools whose calls are scored.
-        kind: difference of mean log-probs, or of their exponentials.
-        answers: the first gold answer, or the best of all.
-        failed: whether the histories after failed calls are scored, too.
-        probe: text put between history and answer; None for the template's default, which
-            closes the thought and opens the answer.
-        closed: whether the answer's ids are those that it has before ``</answer>``, where its
-            last one may hold the line break; else those of a text that ends with it.
-
-    Raises:
-        SettingError: for a setting that can't work.
-    """
-
-    tools: tuple[str, ...] = ("visit",)
-    kind: GainKind = "log_prob_diff"
-    answers: GoldAnswers = "first"
-    failed: bool = False
-    probe: str | None = None
-    closed: bool = False
-
-    def __post_init__(self) -> None:
-        check_settings(self.kind, self.answers, self.tools)
+from trainers.trajectory_scores import score_trajectories
 
 
 @dataclass(frozen=True, slots=True)

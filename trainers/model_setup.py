@@ -16,8 +16,7 @@ from __future__ import annotations
 import copy
 import importlib
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,58 +24,8 @@ from torch import nn
 from agents.engines.base import WeightSource
 from agents.engines.final_logits import final_logits
 from drv_env.errors import DrvError, SettingError, boundary
-from drv_env.settings import above, at_least, between, check_fields
 from trainers.causal_model import unwrapped
-
-Precision = Literal["float32", "bfloat16"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoRASettings:
-    """Adapters instead of the whole weights.
-
-    Attributes:
-        rank: of the two matrices whose product is added to a weight.
-        alpha: the product is multiplied by alpha / rank.
-        dropout: of the adapters' inputs.
-        targets: names of the layers that get adapters; ``all-linear`` is every linear layer
-            but the head, which QLoRA (https://arxiv.org/abs/2305.14314, section 4) found
-            necessary to match full fine-tuning.
-
-    Raises:
-        SettingError: naming a value that can't work.
-    """
-
-    rank: int = 32
-    alpha: float = 32.0
-    dropout: float = 0.0
-    targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
-
-    def __post_init__(self) -> None:
-        check_fields(self, rank=at_least(1), alpha=above(0), dropout=between(0, 1, most_open=True))
-        if not self.targets:
-            raise SettingError("targets names no layer")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSettings:
-    """See the module.
-
-    Attributes:
-        precision: what matrices are multiplied in.
-        gradient_checkpointing: less memory for a third more time.
-        lora: adapters; None trains all weights.
-
-    Raises:
-        SettingError: for an unknown precision.
-    """
-
-    precision: Precision = "float32"
-    gradient_checkpointing: bool = False
-    lora: LoRASettings | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+from trainers.model_settings import LoRASettings, ModelSettings, Precision
 
 
 def prepare_model(model: nn.Module, settings: ModelSettings) -> nn.Module:

@@ -15,12 +15,11 @@ from drv_env.errors import SettingError
 from drv_env.settings import SEED, above, at_least, check_fields
 from replay.template import ChatTemplate
 from trainers.advantages import IGPO, Credit
-from trainers.information_gain import GainSettings
+from trainers.gain_settings import GainSettings, Method
 from trainers.loss_settings import LossSettings
-from trainers.model_setup import Precision
+from trainers.model_settings import Precision
 from trainers.optimiser_settings import OptimiserSettings
 from trainers.rollouts import RolloutWay, check_way
-from trainers.trajectory_scores import Method
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drv_env.errors import DiskError, SettingError
+from drv_env.json_files import why_unread
 from drv_env.whole_files import append, disk_fault, told, write_json, write_text
 from replay import own_folder, token_store
 from replay.own_folder import FolderKind, FolderLock, holds_no_file
@@ -178,7 +179,9 @@ def recorded_config(path: Path) -> dict[str, Any] | None:
         if not isinstance(found, dict):
             raise ValueError("it holds no settings")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SettingError(f"{file} can't be read: {error}; name another folder") from None
+        raise SettingError(
+            f"{file} can't be read: {why_unread(error)}; name another folder"
+        ) from None
     return found
 
 

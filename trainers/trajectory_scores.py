@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -27,11 +26,10 @@ from transformers import DynamicCache
 from drv_env.errors import SettingError
 from drv_env.settings import at_least, checked_whole
 from trainers.causal_model import CausalModel, evaluating, refuse_changing_past
+from trainers.gain_settings import Method
 from trainers.output_head import computed_in
 from trainers.packed_scores import score_batch
 from trainers.score_items import Branch, ScoreItem, Scores
-
-Method = Literal["auto", "packed", "sequential", "plain"]
 
 log = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from drv_env.errors import SettingError, boundary
+from drv_env.json_files import why_unread
 
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -149,7 +150,9 @@ def weight_files(folder: Path) -> dict[Path, set[str] | None]:
                     raise ValueError(f"{file!r} is no file beside it")
                 named.setdefault(folder / file, set()).add(name)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise SettingError(f"{index} can't be read: {type(error).__name__}: {error}") from None
+            raise SettingError(
+                f"{index} can't be read: {type(error).__name__}: {why_unread(error)}"
+            ) from None
         files = dict(sorted(named.items()))
         whole = folder / _WHOLE
         if whole.is_file() and whole not in files:
@@ -242,7 +245,7 @@ def _config(folder: Path) -> dict[str, Any]:
         found = json.loads(file.read_text(encoding="utf-8"))
         return {**(found.get("text_config") or {}), **found}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise SettingError(f"{file} can't be read: {error}") from None
+        raise SettingError(f"{file} can't be read: {why_unread(error)}") from None
 
 
 def _load(folder: Path, **arguments: Any) -> PreTrainedModel:

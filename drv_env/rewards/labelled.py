@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from drv_env.errors import TaskDataError
+from drv_env.json_files import why_unread
 from drv_env.tasks import Task, task_from
 
 GOLD = ("answers", "gold", "gold_answer", "gold_answers", "ground_truth", "answer")
@@ -87,7 +88,7 @@ def read_labelled(path: str | Path) -> Labelled:
             raise OSError("it is no regular file")
         text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     except OSError as error:
-        raise TaskDataError(f"{path} can't be read: {error}") from error
+        raise TaskDataError(f"{path} can't be read: {why_unread(error)}") from error
     rows, problems = [], []
     for number, row in readers[path.suffix.lower()](text):
         where = f"{path}, row {number}"

@@ -17,7 +17,7 @@ from agents.engines.base import ChatEngine, Engine, Sampling
 from drv_env.context import ContextCounter
 from drv_env.episode import Rules
 from drv_env.errors import SettingError
-from drv_env.json_files import read_object, read_text
+from drv_env.json_files import read_object, read_text, why_unread
 from drv_env.prompts import read_system_prompt
 from drv_env.service_address import service_address
 from drv_env.tools.base import ToolSchema
@@ -209,7 +209,7 @@ def template_source(chosen: str, called: Called = as_option) -> str | None:
     except (OSError, ValueError) as error:
         option = called("chat_template")
         raise SettingError(
-            f"{option} {chosen} is none of {', '.join(_TEMPLATES)}, nor a file: {error}"
+            f"{option} {chosen} is none of {', '.join(_TEMPLATES)}, nor a file: {why_unread(error)}"
         ) from None
 
 

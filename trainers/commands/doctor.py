@@ -10,23 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["ok", "missing", "broken"]
+from trainers.extras import PACKAGES, distribution_of, remedy_for
 
-_EXTRAS: dict[str, dict[str, str]] = {
-    "": {
-        "aiohttp": "aiohttp",
-        "gymnasium": "gymnasium",
-        "numpy": "numpy",
-        "pyarrow": "pyarrow",
-        "tantivy": "tantivy",
-        "tokenizers": "tokenizers",
-    },
-    "train": {"torch": "torch", "transformers": "transformers", "safetensors": "safetensors"},
-    "vllm": {"vllm": "vllm"},
-    "openrlhf": {"openrlhf": "openrlhf"},
-    "ray": {"ray": "ray"},
-}
-"""By extra: the import name of each package and the distribution that has it."""
+State = Literal["ok", "missing", "broken"]
 
 _OURS = ("drv_env", "replay", "agents", "trainers")
 
@@ -98,18 +84,17 @@ def _packages() -> Iterator[Finding]:
     from importlib import metadata, util
 
     yield Finding("Python", "ok", platform.python_version())
-    for extra, packages in _EXTRAS.items():
-        for module, distribution in packages.items():
+    for extra, modules in PACKAGES.items():
+        for module in modules:
             if util.find_spec(module) is not None:
                 try:
-                    version = metadata.version(distribution)
+                    version = metadata.version(distribution_of(module))
                 except metadata.PackageNotFoundError:
                     version = "found, of unknown version"
                 yield Finding(module, "ok", version)
                 continue
-            target = f"drv-env[{extra}]" if extra else "drv-env"
             state: State = "missing" if extra else "broken"
-            yield Finding(module, state, "not installed", f"pip install '{target}'")
+            yield Finding(module, state, "not installed", remedy_for(extra))
 
 
 def _shadows() -> Iterator[Finding]:
@@ -177,25 +162,66 @@ def _keys() -> Iterator[Finding]:
     from drv_env.errors import SettingError
     from drv_env.secrets import Keys
 
+    file = _env_file()
+    yield file
+    if file.state == "broken":  # and so are the keys
+        return
     try:
         keys = Keys.from_env()
     except SettingError as error:
-        yield Finding("keys", "broken", str(error), "set it without; see .env.example")
+        yield Finding("keys", "broken", str(error), "see .env.example")
         return
+    where = "set it in the environment or in .env"
+    own = "where its endpoint asks for one"
     wanted = {
-        "SERPER_KEY_ID": (keys.serper, "live search"),
-        "JINA_API_KEYS": (keys.jina, "reading pages through Jina"),
-        "API_BASE": (keys.api_base, "the summariser"),
-        "SUMMARY_MODEL_NAME": (keys.summary_model, "the summariser"),
-        "JUDGE_MODEL_NAME": (keys.judge_model, "the judge"),
-        "JUDGE_API_BASE or API_BASE": (keys.judge_base, "the judge"),
+        "SERPER_KEY_ID": (keys.serper, f"{where} for live search"),
+        "JINA_API_KEYS": (keys.jina, f"{where} for reading pages through Jina"),
+        "API_BASE": (keys.api_base, f"{where} for the summariser"),
+        "API_KEY": (keys.api_key, f"{where} for the summariser, {own}"),
+        "SUMMARY_MODEL_NAME": (keys.summary_model, f"{where} for the summariser"),
+        "JUDGE_MODEL_NAME": (keys.judge_model, f"{where} for the judge"),
+        "JUDGE_API_BASE or API_BASE": (keys.judge_base, f"{where} for the judge"),
+        "JUDGE_API_KEY": (keys.judge_key, f"{where} for the judge, {own}"),
+        "PROXY": (keys.proxy, f"{where} where search and pages need a proxy"),
     }
-    for name, (value, purpose) in wanted.items():
+    for name, (value, remedy) in wanted.items():
         if value:
             yield Finding(name, "ok", "set")
         else:
-            remedy = f"set it in the environment or in .env for {purpose}"
             yield Finding(name, "missing", "not set", remedy)
+    yield from _other_proxies(bool(keys.proxy))
+
+
+def _env_file() -> Finding:
+    """The file .env of the working folder, and how it is written."""
+    from pathlib import Path
+
+    from drv_env.env_file import encoding_of, read_env_file
+    from drv_env.errors import SettingError
+
+    file = Path(".env")
+    if file.is_dir():
+        return Finding(".env", "missing", "a folder of this name, which is passed over")
+    try:
+        names = len(read_env_file(file))
+        if not file.exists():
+            return Finding(".env", "missing", "no such file here", "see .env.example")
+        encoding = encoding_of(file.read_bytes())[0]
+    except (SettingError, OSError) as error:
+        return Finding(".env", "broken", str(error), "save it as UTF-8; see .env.example")
+    return Finding(".env", "ok", f"{names:,} names, {encoding}")
+
+
+def _other_proxies(own: bool) -> Iterator[Finding]:
+    """Variables that other programs take a proxy from, and we do not."""
+    import os
+
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+    found = [name for each in names for name in (each, each.lower()) if os.environ.get(name)]
+    if found:
+        remedy = "" if own else "set PROXY, where search and pages are to use it"
+        detail = "set; search and pages go by PROXY alone"
+        yield Finding(" and ".join(found), "ok" if own else "missing", detail, remedy)
 
 
 async def _answers() -> list[Finding]:

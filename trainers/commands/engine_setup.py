@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.engines.base import ChatEngine, Engine
+from drv_env.env_file import read_env_file
 from drv_env.errors import SettingError
 from drv_env.secrets import Secret, as_secret
 from replay.pieces import Pieces
@@ -65,16 +66,15 @@ def api_key(name: str) -> Secret | None:
     """The key that a variable holds, in the environment or in .env; a local server needs none.
 
     Raises:
-        SettingError: when another variable than the usual one is named and not set, and when
-            what is named is no name; it may be the key itself, and is not shown.
+        SettingError: when .env can't be read, when another variable than the usual one is named
+            and not set, and when what is named is no name; it may be the key itself, and is not
+            shown.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise SettingError(
             "--api-key-env takes the name of a variable (letters, digits and _), not the key itself"
         )
-    from dotenv import dotenv_values
-
-    values = {**dotenv_values(".env", interpolate=False), **os.environ}
+    values = {**read_env_file(".env"), **os.environ}
     key = as_secret(values.get(name))
     if key is None and name != USUAL_KEY:
         raise SettingError(

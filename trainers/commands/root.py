@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from importlib import metadata
 from typing import Annotated
 
 import tyro
@@ -58,7 +57,9 @@ class Version:
 
     def run(self) -> None:
         """Print it."""
-        sys.stdout.write(metadata.version("drv-env") + "\n")
+        from drv_env import __version__
+
+        sys.stdout.write(__version__ + "\n")
 
 
 Command = (
@@ -81,8 +82,12 @@ def run_command(given: Sequence[str]) -> None:
     Raises:
         SystemExit: after help, and for arguments that mean nothing.
     """
+    if given[:1] in (("--version",), ("-V",)):
+        Version().run()
+        return
     if given[:1] == ("train",):  # whose options its settings make
         Train(tuple(given[1:])).run()
         return
     description = "Deep-research agents: their environment and their training."
+    description += " drv --version says which version this is."
     tyro.cli(Command, prog="drv", description=description, args=given).run()  # type: ignore[call-overload]

@@ -11,19 +11,20 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
 
 from drv_env.errors import SettingError
-from trainers.commands.rolling import teller
+from trainers.extras import lacking
 from trainers.registry import import_plugins
 from trainers.runs import builtin_trainers
-from trainers.runs.config_files import Settings, apply_settings, merged, read_settings
 from trainers.runs.presets import PRESETS, preset
 from trainers.runs.run_config import Run
 from trainers.runs.trainer_registry import TRAINERS, Job, Trainer
+
+if TYPE_CHECKING:
+    from trainers.runs.config_files import Settings
 
 _ = builtin_trainers  # which registers them
 _OPTIONS: Mapping[str, str] = {
@@ -52,18 +53,38 @@ def run_train(arguments: Sequence[str]) -> None:
         cut = rest.index("--")
         rest, passed_on = rest[:cut], tuple(rest[cut + 1 :])
     early = _early(rest)
-    layers = read_layers(early.config, early.preset, early.plugins)
-    import_plugins(layers.plugins)
-    trainer = TRAINERS[name]
-    defaults = layers.over(trainer)
+    trainer, defaults = _beneath(name, early, bool({"-h", "--help"} & set(rest)))
     config = parse_options(trainer, defaults, rest)
     if passed_on:
         config = _with_flags(config, trainer, passed_on)
+    # what follows may take seconds to import, and help has been shown by now
+    from rich.console import Console
+
+    from trainers.commands.rolling import teller
+
     say = teller(Console(stderr=True))
     job = make_job(trainer, config, say)
     job.plan.show(Console())
     if not early.plan:
         job.run()
+
+
+def _beneath(name: str, early: argparse.Namespace, helping: bool) -> tuple[Trainer, Any]:
+    """The trainer, and its settings beneath the command line's.
+
+    Help is shown whatever is not installed: with the trainer's own values, where the file's or
+    the preset's can't be read without it.
+    """
+    try:
+        layers = read_layers(early.config, early.preset, early.plugins)
+        import_plugins(layers.plugins)
+        return TRAINERS[name], layers.over(TRAINERS[name])
+    except ImportError as error:
+        missing = lacking(error)
+        if missing is None or not helping:
+            raise
+        sys.stderr.write(f"drv: the values of file and preset are not shown: {missing}\n")
+        return TRAINERS[name], TRAINERS[name].defaults
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +116,11 @@ class Layers:
                 f"the preset has {', '.join(sorted(set(self.preset) - known))}, which "
                 f"{trainer.name} has not; for it there are {', '.join(fit) or 'none'}"
             )
-        own = {"plugins": self.plugins} if "plugins" in known else {}
+        own = {"plugins": self.plugins} if self.plugins and "plugins" in known else {}
+        if not (self.preset or self.file or own):
+            return trainer.defaults
+        from trainers.runs.config_files import apply_settings, merged
+
         return apply_settings(trainer.defaults, merged(self.preset, self.file, own), self.source)
 
 
@@ -107,7 +132,11 @@ def read_layers(
     Raises:
         SettingError: when a file or preset can't be used.
     """
-    file = {} if config is None else read_settings(config)
+    file: Settings = {}
+    if config is not None:
+        from trainers.runs.config_files import read_settings
+
+        file = read_settings(config)
     chosen = file.pop("preset", None)
     named = file.pop("plugins", None)
     named = [] if named is None else named

@@ -20,6 +20,7 @@ from drv_env.context import ContextCounter
 from drv_env.episode import Episode, Rules
 from drv_env.errors import SettingError
 from drv_env.game import Game
+from drv_env.json_files import why_unread
 from drv_env.play import Played
 from drv_env.settings import SEED, above, at_least, check_fields
 from drv_env.tasks import Task, task_from
@@ -265,7 +266,8 @@ def read_run(path: str | Path | None = None) -> OpenRLHFRun:
         return from_settings(OpenRLHFRun, found, str(name))
     except (OSError, ValueError, TypeError, SettingError) as error:
         raise SettingError(
-            f"{name} can't be read: {error}; the run's folder must be one that every node sees"
+            f"{name} can't be read: {why_unread(error)}; the run's folder must be one that every "
+            "node sees"
         ) from None
 
 

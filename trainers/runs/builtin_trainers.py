@@ -1,4 +1,7 @@
-"""The trainers that come with the package; importing this registers them."""
+"""The trainers that come with the package; importing this registers them.
+
+Their settings alone are imported: torch comes when a job is made.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,30 @@ from pathlib import Path
 from agents.rollout import RolloutSettings
 from trainers.advantages import GRPO, IGPO
 from trainers.rl_config import RLConfig
-from trainers.runs.rl_run import prepare_rl
 from trainers.runs.run_config import RLRun, SFTRun
-from trainers.runs.sft_run import prepare_sft
-from trainers.runs.trainer_registry import Trainer, add_trainer
+from trainers.runs.trainer_registry import Job, Say, Trainer, add_trainer
 
 _LOOP = RLConfig(rollout=RolloutSettings(seed=0))
+
+
+def _prepare_sft(run: SFTRun, name: str, say: Say) -> Job:
+    from trainers.runs.sft_run import prepare_sft
+
+    return prepare_sft(run, name, say)
+
+
+def _prepare_rl(run: RLRun, name: str, say: Say) -> Job:
+    from trainers.runs.rl_run import prepare_rl
+
+    return prepare_rl(run, name, say)
+
 
 add_trainer(
     Trainer(
         "sft",
         "behaviour cloning: the agent's own tokens of trajectories",
         SFTRun(out=Path("runs/sft")),
-        prepare_sft,
+        _prepare_sft,
     ),
     ours=True,
 )
@@ -29,7 +43,7 @@ add_trainer(
         "grpo",
         "reinforcement on own rollouts, by the outcome within a group",
         RLRun(out=Path("runs/grpo"), rl=replace(_LOOP, credit=GRPO)),
-        prepare_rl,
+        _prepare_rl,
     ),
     ours=True,
 )
@@ -38,7 +52,7 @@ add_trainer(
         "igpo",
         "reinforcement on own rollouts, by outcome and each visit's information gain",
         RLRun(out=Path("runs/igpo"), rl=replace(_LOOP, credit=IGPO)),
-        prepare_rl,
+        _prepare_rl,
     ),
     ours=True,
 )

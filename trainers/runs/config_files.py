@@ -16,7 +16,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from drv_env.errors import SettingError
-from drv_env.json_files import read_text
+from drv_env.json_files import read_text, why_unread
 
 T = TypeVar("T")
 Settings = dict[str, Any]
@@ -33,7 +33,7 @@ def read_settings(path: str | Path) -> Settings:
     try:
         found = yaml.load(read_text(path, "utf-8-sig"), _OnceLoader)
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} can't be read: {error}") from None
+        raise SettingError(f"{path} can't be read: {why_unread(error)}") from None
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = "" if where is None else f", line {where.line + 1}"

@@ -18,10 +18,10 @@ from drv_env.settings import SEED, above, at_least, between, check_fields
 from replay.documents import Cut
 from trainers.commands.agent_options import Part, RuleOptions, ToolKind
 from trainers.commands.tool_setup import WORLD, OutcomeKind
-from trainers.model_setup import LoRASettings, ModelSettings, Precision
+from trainers.model_settings import LoRASettings, ModelSettings, Precision
 from trainers.openrlhf.cluster import Cluster
 from trainers.rl_config import RLConfig
-from trainers.sft import SFTConfig
+from trainers.sft_config import SFTConfig
 
 Backend = Literal["device", "openrlhf"]
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainers.registry import Registry
-from trainers.runs.plan import Plan
+
+if TYPE_CHECKING:
+    from trainers.runs.plan import Plan
 
 Say = Callable[[str], None]
 """Tells the user a line."""

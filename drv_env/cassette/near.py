@@ -16,7 +16,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from drv_env.cassette.file import restored, stored
-from drv_env.tools.passages import terms
+from drv_env.unicode_text import terms
 
 MOST_WORDS = 32
 """Different words of a key that are indexed."""

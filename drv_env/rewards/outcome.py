@@ -20,6 +20,7 @@ from collections import Counter
 from functools import cache
 
 from drv_env.tasks import TaskLike, task_from
+from drv_env.unicode_text import CJK
 
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
@@ -89,13 +90,7 @@ def mixed_tokens(text: str) -> list[str]:
     return _MIXED.findall(folded.translate(_marks()))
 
 
-_CJK = (
-    "\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c"
-    "\u3040-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff"
-    "\uf900-\ufaff\U0001aff0-\U0001b16f\U00020000-\U0003ffff"
-)
-"""Han, kana, bopomofo and Hangul with their iteration marks, by Unicode 15's blocks."""
-_MIXED = re.compile(rf"[{_CJK}]|[^\s{_CJK}]+")
+_MIXED = re.compile(rf"[{CJK}]|[^\s{CJK}]+")
 
 
 @cache

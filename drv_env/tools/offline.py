@@ -34,7 +34,8 @@ from drv_env.tools.base import (
     ToolSchema,
     still_clock,
 )
-from drv_env.tools.passages import beginning, evidence, snippet, terms
+from drv_env.tools.passages import beginning, evidence, snippet
+from drv_env.unicode_text import query_terms, terms
 from drv_env.worlds.recipe import WorldRecipe
 from drv_env.worlds.world import Page
 
@@ -77,7 +78,7 @@ class PageIndex:
             raise SettingError(f"two pages have the url {twice!r}; every page needs its own")
         builder = tantivy.SchemaBuilder()
         for name in ("title", "text"):
-            # Terms are cut by passages.terms on both sides and stored apart by blanks.
+            # Terms are cut by drv_env.unicode_text on both sides and stored apart by blanks.
             builder.add_text_field(name, tokenizer_name="whitespace", index_option="freq")
         builder.add_unsigned_field("order", stored=True)
         self._schema = builder.build()
@@ -106,7 +107,7 @@ class PageIndex:
 
         A page matches when it holds one of the query's terms, in its title or text.
         """
-        wanted = dict.fromkeys(terms(query))
+        wanted = dict.fromkeys(query_terms(query))
         should = tantivy.Occur.Should
         parts = []
         for term in list(wanted)[:MOST_TERMS]:
@@ -281,7 +282,7 @@ class OfflineTools:
         shown, data = [], []
         for query in queries:
             query = _readable(query[:LONGEST_QUERY])
-            wanted = frozenset(terms(query, MOST_TERMS))
+            wanted = frozenset(query_terms(query, MOST_TERMS))
             pages = []
             for page in index.search(query, self._settings["results"]):
                 found = {"title": page.title, "url": page.url}

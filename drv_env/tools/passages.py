@@ -1,8 +1,8 @@
-"""Cutting pages: terms of a text, snippets around a match, sentences for a goal.
+"""Cutting pages: snippets around a match, sentences for a goal.
 
-Pure functions of text.  Text is only ever cut, never altered.  A term is a run of
-letters and digits with case folded, or one Chinese or Japanese character; a word, for
-limits, is a run of up to 64 characters other than white space, or one such character.
+Pure functions of text.  Text is only ever cut, never altered.  What a term is says
+:mod:`drv_env.unicode_text`; a word, for limits, is a run of up to 64 characters other than
+white space, or one Chinese or Japanese character.
 Time is linear in the text: a few tenths of a second for a million characters.
 """
 
@@ -13,11 +13,11 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection
 
+from drv_env.unicode_text import located_terms, query_terms, terms
+
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_TERM = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _WORD = re.compile(rf"[{_CJK}]|[^\s{_CJK}]{{1,64}}")
 _SENTENCE = re.compile(r"[^.!?。！？\n]*(?:[.!?](?!\s|$)[^.!?。！？\n]*)*(?:[.!?。！？]+|\n|$)")
-_LONGEST_TERM = 64
 
 _COMMON = (
     "a an and are as at be by did do does for from has have how in is it its of on or s that the "
@@ -25,26 +25,6 @@ _COMMON = (
 )
 COMMON = frozenset(_COMMON.split())
 """Words that say nothing about what a goal is after."""
-
-
-def terms(text: str, most: int | None = None) -> list[str]:
-    """The terms of a text in order, with repetitions; very long ones are left out.
-
-    Args:
-        text: any text.
-        most: stop after this many; None for all.
-
-    Example:
-        >>> terms("Tavelin's founder?")
-        ['tavelin', 's', 'founder']
-    """
-    found = []
-    for match in _TERM.finditer(text):
-        if match.end() - match.start() <= _LONGEST_TERM:
-            found.append(match[0].casefold())
-            if len(found) == most:
-                break
-    return found
 
 
 def snippet(text: str, wanted: Collection[str], words: int) -> str:
@@ -61,9 +41,9 @@ def snippet(text: str, wanted: Collection[str], words: int) -> str:
         return text.strip()
     starts = [start for start, _ in spans]
     hits = [
-        (bisect_right(starts, match.start()) - 1, match[0].casefold())
-        for match in _TERM.finditer(text)
-        if match[0].casefold() in wanted
+        (bisect_right(starts, start) - 1, term)
+        for term, start in located_terms(text)
+        if term in wanted
     ]
     first, last = _densest(hits, words, len(wanted))
     start = first - (words - (last - first + 1)) // 2
@@ -136,7 +116,7 @@ def evidence(text: str, goal: str, words: int) -> list[str]:
         >>> evidence("Tavelin is a person. The mentor is Salen.", "her mentor", 10)
         ['The mentor is Salen.']
     """
-    wanted = frozenset(terms(goal)) - COMMON
+    wanted = frozenset(query_terms(goal)) - COMMON
     scored = []
     if wanted:
         for number, sentence in enumerate(sentences(text)):

@@ -105,7 +105,7 @@ def query_terms(text: str, most: int | None = None) -> list[str]:
         >>> query_terms("나루의 강")
         ['나루', '루의', '강']
     """
-    found = []
+    found: list[str] = []
     for term, _, _ in _cut(_folded(text), singles=False):
         if len(found) == most:
             break

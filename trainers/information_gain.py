@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from agents.engines.base import Engine
-from agents.engines.checks import checked_scores
+from agents.scorers import NoScore, mean_log_prob
 from drv_env import background
 from drv_env.episode import Ending
-from drv_env.errors import EngineError
 from drv_env.rewards.information_gain import GainKind, answers_to_score, best_value, gains
 from replay.pieces import Ids
 from replay.probe import AnswerProbe, answer_probe
@@ -243,27 +242,12 @@ async def _with_gain(
         values = await asyncio.gather(
             *(_value(engine, ids[:end], asked.probes) for end in asked.histories())
         )
-    except _NoScore as error:
+    except NoScore as error:
         return dataclasses.replace(trajectory, ending=Ending.BROKEN, error=str(error))
     return asked.reward(trajectory, values, settings.kind)
 
 
 async def _value(engine: Engine, history: Ids, probes: Sequence[AnswerProbe]) -> float | None:
     """v of a history: mean log-prob of a gold answer's tokens behind it, the best of several."""
-    found = await asyncio.gather(*(_mean_log_prob(engine, history, probe) for probe in probes))
+    found = await asyncio.gather(*(mean_log_prob(engine, history, probe) for probe in probes))
     return best_value(found)
-
-
-async def _mean_log_prob(engine: Engine, history: Ids, probe: AnswerProbe) -> float:
-    ids = np.concatenate([history, probe.ids])
-    span = (len(history) + probe.answer_start, len(ids))
-    found = await engine.score(ids, [span])
-    try:
-        (log_probs,) = checked_scores(found, [span])
-    except EngineError as error:
-        raise _NoScore(f"information gain: {error}") from None
-    return float(np.mean(log_probs))
-
-
-class _NoScore(EngineError):
-    """The engine is there, but what it gave is no score."""

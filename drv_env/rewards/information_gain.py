@@ -112,6 +112,27 @@ def answer_value(
     return best_value(score(answer) for answer in answers_to_score(answers, which))
 
 
+def history_value(
+    scorer: Scorer, messages: Sequence[Message], answers: Sequence[str], which: GoldAnswers
+) -> float | None:
+    """v of one history by a scorer: finite, or None.
+
+    Raises:
+        EngineError: when the scorer gives no number; whatever else it raises passes.
+    """
+
+    def score(answer: str) -> float:
+        found: Any = scorer.score(messages, answer)
+        if getattr(found, "shape", None) == ():
+            found = found.item()  # a scalar of numpy or torch
+        if not isinstance(found, Real) or isinstance(found, bool):
+            kind = type(found).__name__
+            raise EngineError(f"scorer: it gave {kind} where a number is expected")
+        return float(found)
+
+    return answer_value(score, answers, which)
+
+
 def answers_to_score(answers: Sequence[str], which: GoldAnswers) -> Sequence[str]:
     """The gold answers whose values count."""
     return answers[:1] if which == "first" else answers
@@ -131,6 +152,18 @@ def check_settings(kind: str, answers: str, tools: Collection[str]) -> None:
         raise SettingError(f"answers must be 'first' or 'best', got {answers!r}")
     if isinstance(tools, str) or not tools:
         raise SettingError(f"tools must be a non-empty collection of tool names, got {tools!r}")
+
+
+def check_scorer(scorer: Any) -> None:
+    """Refuse what is no scorer.
+
+    Raises:
+        SettingError: naming what it lacks.
+    """
+    if isinstance(scorer, type) or not callable(getattr(scorer, "score", None)):
+        raise SettingError(
+            f"a scorer needs a method score(messages, answer, transcript=None), got {scorer!r:.80}"
+        )
 
 
 class GainTracker:
@@ -158,11 +191,7 @@ class GainTracker:
         failed: bool = False,
     ) -> None:
         check_settings(kind, answers, tools)
-        if not callable(getattr(scorer, "score", None)):
-            raise SettingError(
-                "a scorer needs a method score(messages, answer, transcript=None), got "
-                f"{scorer!r:.80}"
-            )
+        check_scorer(scorer)
         unknown = [name for name in tools if name not in known]
         if unknown:
             raise SettingError(
@@ -202,13 +231,4 @@ class GainTracker:
         return None if before is None else gain(before, value, self._kind)
 
     def _value(self, episode: Episode) -> float | None:
-        def score(answer: str) -> float:
-            found: Any = self._scorer.score(episode.messages, answer)
-            if getattr(found, "shape", None) == ():
-                found = found.item()  # a scalar of numpy or torch
-            if not isinstance(found, Real) or isinstance(found, bool):
-                kind = type(found).__name__
-                raise EngineError(f"scorer: it gave {kind} where a number is expected")
-            return float(found)
-
-        return answer_value(score, episode.task.answers, self._answers)
+        return history_value(self._scorer, episode.messages, episode.task.answers, self._answers)

@@ -12,6 +12,7 @@ column raises :class:`~drv_env.errors.TaskDataError` with its name.  How a file 
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ from typing import Any
 
 import gymnasium
 
+from drv_env.ciphertext import encrypted_rows
 from drv_env.errors import TaskDataError, boundary
 from drv_env.task_formats import KINDS, TextFormat, kind_of, rows_of
 from drv_env.task_rows import Columns, mentions
@@ -28,6 +30,8 @@ from drv_env.tasks import ANSWER_SEPARATOR, Task, tasks_from
 
 _TOLD = 3
 """Bad rows that an error shows when all rows are bad."""
+_LOOKED_AT = 32
+"""Tasks at the beginning that are looked at together, whether the file is encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,7 @@ def load_tasks(value: TaskSource) -> list[Task]:
     if isinstance(value, str | os.PathLike):
         value = read_tasks(value)
     if not isinstance(value, TaskFile):
-        return tasks_from(value)
+        return list(_refuse_encrypted("the tasks given", iter(tasks_from(value))))
     if value.problems:
         gymnasium.logger.warn(
             "%s: %d bad rows left out, %d tasks read; the first: %s",
@@ -194,6 +198,27 @@ def load_tasks(value: TaskSource) -> list[Task]:
     return list(value.tasks)
 
 
+def _refuse_encrypted(called: str, tasks: Iterator[Task]) -> Iterator[Task]:
+    """The tasks, unless the first of them look encrypted."""
+    first: list[Task] = []
+    bad: TaskDataError | None = None
+    try:
+        for task in itertools.islice(tasks, _LOOKED_AT):
+            first.append(task)
+    except TaskDataError as error:
+        bad = error
+    why = encrypted_rows([(task.question, task.answers, task.metadata) for task in first])
+    if why is not None:
+        raise TaskDataError(
+            f"{called} is encrypted: {why}; decrypt it as its publisher says, and read what "
+            "comes out"
+        )
+    yield from first
+    if bad is not None:
+        raise bad
+    yield from tasks
+
+
 def _tasks(
     path: str,
     columns: Columns,
@@ -206,7 +231,9 @@ def _tasks(
     files = _files(path)
     # Tables were asked for their columns; of JSON one knows only at the end.
     unseen = set(columns.named) if kind_of(files[0]) in ("json", "jsonl") else set()
-    for file in files:
+
+    def tasks_of(file: Path) -> Iterator[Task]:
+        nonlocal unseen, bad, bad_count
         for number, unit, row in rows_of(file, columns, text):
             try:
                 if isinstance(row, str):
@@ -221,8 +248,12 @@ def _tasks(
                 bad += [problem] if bad_count <= _TOLD else []
                 on_bad_row(problem)
             else:
-                found += 1
                 yield task
+
+    for file in files:
+        for task in _refuse_encrypted(str(file), tasks_of(file)):
+            found += 1
+            yield task
     if not found and not bad_count:
         raise TaskDataError(f"{path}: no rows")
     if not found:

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from drv_env.cells import MAX_CHARACTERS
 from drv_env.errors import SettingError, TaskDataError, boundary
 from drv_env.json_files import why_unread
 from drv_env.settings import shown
-from drv_env.task_rows import MAX_CHARACTERS, Columns, has
+from drv_env.task_rows import Columns, has
 
 TEXT_KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv"}
 KINDS = {".parquet": "parquet", ".pq": "parquet", **TEXT_KINDS}

@@ -8,12 +8,12 @@ from __future__ import annotations
 import ast
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from drv_env.errors import TaskDataError
 from drv_env.tasks import ANSWER_SEPARATOR, written_number
+from drv_env.unicode_text import sound_text
 
 MAX_CHARACTERS = 2**24
 """The longest question or answer taken: the most that the env's text space holds."""
@@ -31,7 +31,6 @@ _FIELDS = (
 """Where an object keeps the gold answer; the first that has one counts."""
 _ALIASES = "aliases"
 _SHOWN = 12
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def is_missing(value: Any) -> bool:
@@ -123,14 +122,9 @@ def cell_kind(value: Any) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-def mended(value: Any) -> str:
-    """Text that can be written, halves of surrogate pairs replaced."""
-    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", str(value))
-
-
 def listed(names: Sequence[Any]) -> str:
     """Some names for a message, broken characters replaced; the first dozen, each cut."""
-    shown = [mended(name)[:60] for name in names[:_SHOWN]]
+    shown = [sound_text(str(name))[:60] for name in names[:_SHOWN]]
     more = len(names) - len(shown)
     return (", ".join(shown) or "none") + (f" and {more} more" if more > 0 else "")
 

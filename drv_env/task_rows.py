@@ -14,11 +14,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drv_env.cells import cell_text, gold_answers, is_missing, listed, mended
+from drv_env.cells import cell_text, gold_answers, is_missing, listed
 from drv_env.column_names import find, has_column
 from drv_env.errors import SettingError, TaskDataError
 from drv_env.instructions import question_behind
 from drv_env.tasks import ANSWER_SEPARATOR, Task
+from drv_env.unicode_text import sound_text
 
 QUESTION = ("question", "problem", "query", "prompt", "instruction", "question_text")
 ANSWER = (
@@ -250,17 +251,17 @@ def _rest(row: Mapping[str, Any], used: Collection[str], above: str = "") -> dic
             continue
         value = _rest(value, used, f"{name}.") if isinstance(value, Mapping) else _plain(value)
         if value is not None and value != {}:
-            kept[mended(key)] = value
+            kept[sound_text(str(key))] = value
     return kept
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {mended(key): _plain(item) for key, item in value.items()}
+        return {sound_text(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, str):
-        return mended(value)
+        return sound_text(value)
     if isinstance(value, float):
         return None if math.isnan(value) else value
     if isinstance(value, bytes):

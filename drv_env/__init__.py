@@ -5,6 +5,7 @@ Importing it registers ``drv_env/DeepResearch-v0`` with Gymnasium.
 
 import gymnasium
 
+from drv_env.async_face import AsyncFace, VectorAsyncFace
 from drv_env.context import TextCounter
 from drv_env.env import DeepResearchEnv
 from drv_env.episode import Ending, Episode, Rules
@@ -30,10 +31,14 @@ gymnasium.register(
     ENV_ID,
     entry_point="drv_env.env:DeepResearchEnv",
     vector_entry_point="drv_env.vector:DeepResearchVectorEnv",
+    # It checks by itself what Gymnasium's two wrappers check, and they have no `await env.astep()`.
+    order_enforce=False,
+    disable_env_checker=True,
 )
 
 __all__ = [
     "ENV_ID",
+    "AsyncFace",
     "DeepResearchEnv",
     "DeepResearchVectorEnv",
     "DrvError",
@@ -52,6 +57,7 @@ __all__ = [
     "TextSpace",
     "ToolError",
     "TurnReward",
+    "VectorAsyncFace",
     "VectorFormatPenalty",
     "VectorInformationGainReward",
     "__version__",

@@ -6,6 +6,7 @@ fails or hangs until its time-out doesn't touch the others.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,7 +31,7 @@ from drv_env.game import (
     step_reward,
     turn_info,
 )
-from drv_env.play import Outcome
+from drv_env.play import Outcome, Played
 from drv_env.render import conversation
 from drv_env.rewards.outcome import exact_match
 from drv_env.settings import at_least, checked_seed, checked_whole, shown
@@ -38,7 +39,7 @@ from drv_env.spaces import TextSpace
 from drv_env.task_files import TaskSource
 from drv_env.tasks import Task, task_from
 from drv_env.tools.base import Clock, Tools
-from drv_env.tools.closing import close_tools_now
+from drv_env.tools.closing import close_tools, close_tools_now
 
 _DTYPES: dict[str, type] = {
     "turn": int,
@@ -193,20 +194,51 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
             gymnasium.error.ResetNeeded: before the first reset, and, with autoreset
                 disabled, while an episode is over.
         """
+        turns, infos, observations = self._taken(actions)
+        return self._stepped(turns, infos, observations, self.game.play(list(turns.values())))
+
+    async def areset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[tuple[str, ...], Info]:
+        """:meth:`reset` for callers with an event loop of their own."""
+        return self.reset(seed=seed, options=options)
+
+    async def astep(
+        self, actions: Sequence[str]
+    ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, Info]:
+        """:meth:`step` on the caller's event loop, which stays free meanwhile.
+
+        Cancelling it cancels the tool calls; their episodes must then be reset.
+        """
+        turns, infos, observations = self._taken(actions)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.game.play_one(*turn)) for turn in turns.values()]
+        return self._stepped(turns, infos, observations, [task.result() for task in tasks])
+
+    async def aclose(self) -> None:
+        """``close`` on the caller's event loop; for whoever used :meth:`astep`."""
+        await close_tools(self.game.tools, self.game.outcome)
+
+    def _taken(
+        self, actions: Sequence[str]
+    ) -> tuple[dict[int, tuple[Episode, str]], list[Info], list[str]]:
+        """The turns to play, by sub-environment; infos and observations of all the others."""
         episodes = self.episodes
         actions = [] if isinstance(actions, str) else list(actions)
         if len(actions) != self.num_envs or not all(isinstance(a, str) for a in actions):
             raise TypeError(f"actions must be {self.num_envs} strings, got {actions!r:.200}")
         observations = [""] * self.num_envs
-        rewards = np.zeros(self.num_envs, dtype=np.float64)
         infos: list[Info] = [{} for _ in range(self.num_envs)]
-        playing = []
+        playing = {}
         for index, episode in enumerate(episodes):
             if index in self._untold:
                 self._untold.discard(index)
                 infos[index] = broken_info(episode)
             elif episode.ending is None:
-                playing.append(index)
+                playing[index] = episode, actions[index]
             elif self.autoreset_mode is AutoresetMode.DISABLED:
                 raise gymnasium.error.ResetNeeded(
                     f"the episode of sub-environment {index} is over ({episode.ending}); reset it "
@@ -214,11 +246,20 @@ class DeepResearchVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray
                 )
             else:
                 observations[index], infos[index] = self._begin(index)
-        turns = [(episodes[index], actions[index]) for index in playing]
-        for index, played in zip(playing, self.game.play(turns), strict=True):
+        return playing, infos, observations
+
+    def _stepped(
+        self,
+        turns: Mapping[int, tuple[Episode, str]],
+        infos: list[Info],
+        observations: list[str],
+        results: Sequence[Played],
+    ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, Info]:
+        rewards = np.zeros(self.num_envs, dtype=np.float64)
+        for (index, (episode, _)), played in zip(turns.items(), results, strict=True):
             observations[index] = observation_text(played)
             rewards[index] = step_reward(played)
-            infos[index] = turn_info(episodes[index], played)
+            infos[index] = turn_info(episode, played)
         terminated = np.array([is_terminated(episode) for episode in self._episodes], dtype=bool)
         truncated = np.array([is_truncated(episode) for episode in self._episodes], dtype=bool)
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorWrapper
 
+from drv_env.async_face import aclose, areset, astep, on_scorers_thread
 from drv_env.episode import Ending
 from drv_env.errors import DrvError, EngineError, SettingError, boundary
 from drv_env.game import Info
@@ -22,6 +23,8 @@ from drv_env.vector import DeepResearchVectorEnv
 from drv_env.wrappers import check_penalty
 
 Texts = tuple[str, ...]
+Stepped = tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Info]
+"""What a step gives: observations, rewards, terminated, truncated, infos."""
 VectorOfText = gymnasium.vector.VectorEnv[Texts, Sequence[str], np.ndarray]
 
 
@@ -72,15 +75,35 @@ class VectorInformationGainReward(VectorWrapper):
         self._score_openings(infos)
         return observations, infos
 
-    def step(
-        self, actions: Sequence[str]
-    ) -> tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Info]:
+    def step(self, actions: Sequence[str]) -> Stepped:
         """Step, and score the histories after a call of one of the tools.
 
         A scorer that is lost for one sub-environment breaks that episode alone, also one
         that has just begun; its next step begins another.
         """
-        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        return self._scored(self.env.step(actions))
+
+    async def areset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Texts, Info]:
+        """:meth:`reset` on the caller's event loop; the scorer is asked on a thread."""
+        observations, infos = await areset(self.env, seed=seed, options=options)
+        await on_scorers_thread(self._score_openings, infos)
+        return observations, infos
+
+    async def astep(self, actions: Sequence[str]) -> Stepped:
+        """:meth:`step` on the caller's event loop; the scorer is asked on a thread."""
+        return await on_scorers_thread(self._scored, await astep(self.env, actions))
+
+    async def aclose(self) -> None:
+        """``close`` on the caller's event loop."""
+        await aclose(self.env)
+
+    def _scored(self, stepped: Stepped) -> Stepped:
+        observations, rewards, terminated, truncated, infos = stepped
         shown, rewards, truncated = list(observations), rewards.copy(), truncated.copy()
         played = infos.get("_turn_reward", np.zeros(self.num_envs, dtype=bool))
         for index, episode in enumerate(_game_of(self.env).episodes):
@@ -161,11 +184,30 @@ class VectorFormatPenalty(VectorWrapper):
         _game_of(env)
         super().__init__(env)
 
-    def step(
-        self, actions: Sequence[str]
-    ) -> tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Info]:
+    def step(self, actions: Sequence[str]) -> Stepped:
         """Step, and penalise malformed turns."""
-        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        return self._penalised(self.env.step(actions))
+
+    async def areset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Texts, Info]:
+        """``reset`` on the caller's event loop."""
+        opening: tuple[Texts, Info] = await areset(self.env, seed=seed, options=options)
+        return opening
+
+    async def astep(self, actions: Sequence[str]) -> Stepped:
+        """:meth:`step` on the caller's event loop."""
+        return self._penalised(await astep(self.env, actions))
+
+    async def aclose(self) -> None:
+        """``close`` on the caller's event loop."""
+        await aclose(self.env)
+
+    def _penalised(self, stepped: Stepped) -> Stepped:
+        observations, rewards, terminated, truncated, infos = stepped
         rewards = rewards.copy()
         for part in (infos, infos.get("final_info", {})):
             if "verdict" not in part:

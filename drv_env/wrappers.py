@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
+from drv_env.async_face import aclose, areset, astep, on_scorers_thread
 from drv_env.episode import Ending, Episode
 from drv_env.errors import DrvError
 from drv_env.game import Game, Info
 from drv_env.rewards.information_gain import GainKind, GainTracker, GoldAnswers, Scorer
 from drv_env.settings import at_least, checked_number
+
+Stepped = tuple[str, SupportsFloat, bool, bool, Info]
+"""What a step gives: observation, reward, terminated, truncated, info."""
 
 
 class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
@@ -75,13 +79,32 @@ class InformationGainReward(gymnasium.Wrapper[str, str, str, str], RecordConstru
         self._gains.begin(self._episode)
         return observation, info
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+    def step(self, action: str) -> Stepped:
         """Step, and score the history after a call of one of the tools.
 
         A scorer that is lost (it raises a :class:`~drv_env.errors.DrvError`) breaks the
         episode.  In ``reset``, where nothing has been played yet, its error is raised.
         """
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._scored(self.env.step(action))
+
+    async def areset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, Info]:
+        """:meth:`reset` on the caller's event loop; the scorer is asked on a thread."""
+        observation, info = await areset(self.env, seed=seed, options=options)
+        await on_scorers_thread(self._gains.begin, self._episode)
+        return observation, info
+
+    async def astep(self, action: str) -> Stepped:
+        """:meth:`step` on the caller's event loop; the scorer is asked on a thread."""
+        return await on_scorers_thread(self._scored, await astep(self.env, action))
+
+    async def aclose(self) -> None:
+        """``close`` on the caller's event loop."""
+        await aclose(self.env)
+
+    def _scored(self, stepped: Stepped) -> Stepped:
+        observation, reward, terminated, truncated, info = stepped
         try:
             found = self._gains.after_turn(self._episode)
         except DrvError as error:
@@ -119,9 +142,27 @@ class FormatPenalty(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs
         self.penalty = check_penalty(penalty)
         super().__init__(env)
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+    def step(self, action: str) -> Stepped:
         """Step, and penalise a malformed turn."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._penalised(self.env.step(action))
+
+    async def areset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, Info]:
+        """``reset`` on the caller's event loop."""
+        opening: tuple[str, Info] = await areset(self.env, seed=seed, options=options)
+        return opening
+
+    async def astep(self, action: str) -> Stepped:
+        """:meth:`step` on the caller's event loop."""
+        return self._penalised(await astep(self.env, action))
+
+    async def aclose(self) -> None:
+        """``close`` on the caller's event loop."""
+        await aclose(self.env)
+
+    def _penalised(self, stepped: Stepped) -> Stepped:
+        observation, reward, terminated, truncated, info = stepped
         info["penalised"] = not info["verdict"] and info["ending"] != str(Ending.BROKEN)
         if info["penalised"]:
             reward = -self.penalty

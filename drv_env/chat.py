@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from drv_env.errors import SettingError, ToolError
 from drv_env.http import HttpClient
-from drv_env.secrets import Secret, as_secret, mask
+from drv_env.secrets import Secret, as_secret, get_logger, mask
 from drv_env.service_address import service_address
 from drv_env.settings import above, at_least, checked_number, checked_whole
 
 _ABSURD = 2**31
 """No server has counted so many tokens: what says so has counted nothing."""
+
+_LOG = get_logger(__name__)
+
+_FORMAT_WORDS = ("response_format", "json_schema", "json_object", "grammar", "guided", "structured")
+"""In a server's words about an error of its own that ``response_format`` led to."""
 
 _TOO_LONG = ("context length", "context window", "maximum context", "too long", "max_model_len")
 
@@ -37,6 +42,7 @@ class ChatReply:
         absent: where the message has no text of its own, what it has in its place, such as
             ``content is null``; else "".
         calls: whether the server took calls of tools out of the text.
+        formatted: whether it was asked for with ``response_format``.
     """
 
     text: str
@@ -47,6 +53,7 @@ class ChatReply:
     reasoning: str = ""
     absent: str = ""
     calls: bool = False
+    formatted: bool = False
 
 
 class ChatClient:
@@ -103,7 +110,7 @@ class ChatClient:
         self._prices = prices
         self._extra = dict(extra or {})
         self.takes_format: bool = True
-        """False once the server has refused ``response_format``."""
+        """False once the server has failed with ``response_format`` and not without."""
 
     def __repr__(self) -> str:
         return f"ChatClient({mask(self.base_url)!r}, {self.model!r}, api_key={self._key!r})"
@@ -123,7 +130,7 @@ class ChatClient:
         Args:
             messages: ``role`` and ``content`` of each.
             response_format: what the reply must look like, as the API defines it.  A server
-                that refuses it is asked without, now and from then on.
+                that fails with it and not without is asked without from then on.
             temperature: in place of the client's.
             max_tokens: in place of the client's.
             timeout: seconds, in place of the client's.
@@ -145,13 +152,28 @@ class ChatClient:
         if response_format is None or not self.takes_format:
             return await self._ask(body, seconds)
         try:
-            return await self._ask({**body, "response_format": dict(response_format)}, seconds)
+            reply = await self._ask({**body, "response_format": dict(response_format)}, seconds)
+            return replace(reply, formatted=True)
         except ToolError as error:
-            if error.kind != "rejected":
+            if error.kind not in ("rejected", "bad_reply") and not _is_about_format(error):
                 raise
         reply = await self._ask(body, seconds)
-        self.takes_format = False  # only now: without it, the same request was accepted
+        self.drop_format("fails with it")  # only now: without it, the same request was accepted
         return reply
+
+    def drop_format(self, reason: str) -> None:
+        """Ask without ``response_format`` from now on, and say so, once.
+
+        For whoever reads replies, and could read none with it and one without.
+
+        Args:
+            reason: what the service does with it, such as "fails with it".
+        """
+        if self.takes_format:
+            self.takes_format = False
+            _LOG.warning(
+                "%s is asked without response_format from now on: it %s", self.model, reason
+            )
 
     async def close(self) -> None:
         """Close the client's own connections; may be called twice."""
@@ -221,6 +243,12 @@ class ChatClient:
 def is_too_long(error: ToolError) -> bool:
     """Whether a server refused a request because it doesn't fit into the model's context."""
     return error.kind == "rejected" and any(word in str(error).lower() for word in _TOO_LONG)
+
+
+def _is_about_format(error: ToolError) -> bool:
+    """Whether a server failed because of ``response_format``, by its own words."""
+    said = str(error).lower()
+    return error.kind == "server_error" and any(word in said for word in _FORMAT_WORDS)
 
 
 def _text(content: Any) -> str:

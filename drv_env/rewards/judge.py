@@ -2,9 +2,10 @@
 
 The rules:
 
-* An answer that equals a gold answer by its words (``exact_match``, and the same signs
-  ``# % + -``, which exact match drops) is right, a blank one is wrong; nobody is asked.
-* A reply that can't be read is asked for again, a few times; a failure of the endpoint is
+* An answer that is a gold answer but for case, white space, quotes and a final stop
+  (:func:`~drv_env.rewards.outcome.same_answer`) is right, a blank one is wrong; nobody is asked.
+* A reply that can't be read is asked for again, a few times, and without structured output
+  where it had been asked for with it; a failure of the endpoint is
   tried again by :class:`~drv_env.retry.RetryPolicy`.  Then :class:`JudgeError` is raised:
   the episode is broken, never worth 0.
 * Question, gold answers and answer are untrusted.  They are sent as one line of JSON, in
@@ -33,11 +34,12 @@ from drv_env.chat import ChatClient, ChatReply
 from drv_env.errors import JudgeError, SettingError, ToolError, boundary
 from drv_env.http import HttpClient
 from drv_env.retry import RetryPolicy
-from drv_env.rewards.outcome import normalise
+from drv_env.rewards.outcome import same_answer
 from drv_env.rewards.verdict import read_verdict
 from drv_env.secrets import Keys
 from drv_env.settings import at_least, checked_whole
-from drv_env.tasks import Task, TaskLike, task_from
+from drv_env.tasks import TaskLike, task_from
+from drv_env.unicode_text import canonical_text
 
 V = TypeVar("V")
 Source = Literal["exact", "blank", "cassette", "judge"]
@@ -70,7 +72,6 @@ SCHEMA: Mapping[str, Any] = {
 }
 """Of a verdict, for servers with structured output; the reason comes first, to be thought of."""
 
-_SIGNS = re.compile(r"[#%+-]")
 _UNSAFE = re.compile("[<>\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -122,10 +123,12 @@ class Judge:
     Args:
         client: the endpoint and its model.
         prompt: the system message; see :data:`PROMPT` for what it has to say.
-        attempts: replies asked for before the judge counts as unreadable, at least 1.
+        attempts: replies asked for before the judge counts as unreadable, at least 1; one
+            that was asked for with structured output is always followed by one without.
         retry: how failures of the endpoint are tried again, within each attempt.
         cassette: keeps replies that were read; None keeps none.
-        structured: ask for structured output; a server that refuses it is asked without.
+        structured: ask for structured output; a server that refuses it, or whose reply can
+            be read only without, is asked without from then on.
         limit: requests under way at a time on one event loop, at least 1.
 
     Raises:
@@ -133,7 +136,7 @@ class Judge:
 
     Example:
         >>> judge = Judge(ChatClient("http://localhost:8000/v1", "judge-model"))
-        >>> asyncio.run(judge("paris.", Task("Capital of France?", ("Paris",))))
+        >>> asyncio.run(judge("paris.", ("Capital of France?", "Paris")))
         1.0
     """
 
@@ -228,7 +231,7 @@ class Judge:
         task = task_from(task)
         if not answer.strip():
             return Verdict(False, "blank")
-        if _same_words(answer, task):
+        if any(same_answer(answer, gold) for gold in task.answers):
             return Verdict(True, "exact")
         data = {"question": task.question, "gold_answers": list(task.answers), "answer": answer}
         correct, source = await self.ask(self._inquiry, data)
@@ -241,40 +244,46 @@ class Judge:
 
         Args:
             inquiry: what is asked.
-            data: what is sent, as JSON has it; untrusted.
+            data: what is sent, texts and lists of texts; untrusted.
 
         Raises:
             UnreadableVerdict: when no reply could be read.
             JudgeError: when the judge is unreachable.
         """
-        key = {"model": self.client.model, "prompt": inquiry.version, **data}
-        if self.cassette is not None:
-            recorded = await self.cassette.aget(inquiry.kind, key)
-            found = None if recorded is None else inquiry.read(recorded.text)
-            if found is not None:
-                return found, "cassette"
+        about = {"model": self.client.model, "prompt": inquiry.version}
+        found = await self._recorded(inquiry, about, data)
+        if found is not None:
+            return found, "cassette"
         name = f"judge {self.client.model}"
         messages = [
             {"role": "system", "content": inquiry.prompt},
             {"role": "user", "content": quote(data)},
         ]
-        last = ""
-        for attempt in range(self._attempts):
-            if attempt == 1:
+        last, replies = "", 0
+        structured, unread_form = self._structured, False
+        while replies < self._attempts or unread_form:
+            if replies == 1:
                 messages[1]["content"] += "\n\n" + REMINDER
             started = time.monotonic()
+            send = partial(self._reply, messages, inquiry, structured)
             try:
                 with boundary(JudgeError, name):
-                    reply = await self._retry.run(partial(self._reply, messages, inquiry))
+                    reply = await self._retry.run(send)
             except ToolError as error:
                 raise JudgeError(f"{name} can't be reached: {error}") from error
+            replies += 1
             read = None if reply.finish_reason == "length" else inquiry.read(reply.text)
             if read is not None:
-                await self._keep(inquiry.kind, key, reply, time.monotonic() - started)
+                if structured is not self._structured:
+                    self.client.drop_format("gave nothing readable with it, and then did without")
+                await self._keep(
+                    inquiry.kind, about | _spelt(data), reply, time.monotonic() - started
+                )
                 return read, "judge"
-            last = reply.text
+            last, unread_form = reply.text, reply.formatted
+            structured = structured and not reply.formatted
         raise UnreadableVerdict(
-            f"{name} gave no readable verdict in {self._attempts} replies; the last: {last!r:.300}"
+            f"{name} gave no readable verdict in {replies} replies; the last: {last!r:.300}"
         )
 
     async def close(self) -> None:
@@ -283,9 +292,25 @@ class Judge:
         if self._http is not None:
             await self._http.close()
 
-    async def _reply(self, messages: list[dict[str, str]], inquiry: Inquiry[Any]) -> ChatReply:
+    async def _recorded(
+        self, inquiry: Inquiry[V], about: Mapping[str, Any], data: Mapping[str, Any]
+    ) -> V | None:
+        """What a recorded reply says; those of earlier versions stand under the text as written."""
+        if self.cassette is None:
+            return None
+        keys = [{**about, **_spelt(data)}, {**about, **data}]
+        for key in keys if keys[0] != keys[1] else keys[:1]:
+            recorded = await self.cassette.aget(inquiry.kind, key)
+            found = None if recorded is None else inquiry.read(recorded.text)
+            if found is not None:
+                return found
+        return None
+
+    async def _reply(
+        self, messages: list[dict[str, str]], inquiry: Inquiry[Any], structured: bool
+    ) -> ChatReply:
         wanted = {"name": inquiry.kind, "strict": True, "schema": dict(inquiry.schema)}
-        form = {"type": "json_schema", "json_schema": wanted} if self._structured else None
+        form = {"type": "json_schema", "json_schema": wanted} if structured else None
         async with self._gates.here(self._limit):
             return await self.client.complete(messages, response_format=form)
 
@@ -323,10 +348,9 @@ def quote(data: Mapping[str, Any]) -> str:
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _same_words(answer: str, task: Task) -> bool:
-    """Exact match, where it can be relied upon: ``-5`` is not ``5``, nor ``C#`` ``C``."""
-    if not normalise(answer):
-        return False
-    signs = _SIGNS.findall(answer)
-    alike = [gold for gold in task.answers if _SIGNS.findall(gold) == signs]
-    return any(normalise(answer) == normalise(gold) for gold in alike)
+def _spelt(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What is asked in the one spelling that recorded replies are kept under."""
+    return {
+        name: canonical_text(value) if isinstance(value, str) else list(map(canonical_text, value))
+        for name, value in data.items()
+    }

@@ -4,8 +4,9 @@
 the share of them found, in [0, 1].
 
 * By words: a fact is found when its words stand in the answer next to each other and in
-  order (case, punctuation and width folded; Chinese, Japanese and Korean by characters, as
-  in :func:`~drv_env.rewards.outcome.mixed_tokens`).  Fit for names, numbers and dates.  It
+  order (case, punctuation and width folded; Chinese, Japanese and Korean by characters;
+  with the signs that make another number, as in
+  :func:`~drv_env.rewards.outcome.signed_tokens`).  Fit for names, numbers and dates.  It
   knows no meaning: ``not founded in 1912`` holds ``founded in 1912``, and an answer that
   lists every candidate finds them all.
 * By a judge: one call says for each fact whether the answer states it.  Fit for sentences.
@@ -19,7 +20,7 @@ from typing import Any
 
 from drv_env.errors import TaskDataError
 from drv_env.rewards.judge import Inquiry, Judge
-from drv_env.rewards.outcome import mixed_tokens
+from drv_env.rewards.outcome import signed_tokens
 from drv_env.rewards.verdict import read_verdicts
 from drv_env.tasks import Task, TaskLike, task_from
 
@@ -108,7 +109,7 @@ def key_facts(task: Task) -> tuple[str, ...]:
     facts = task.metadata.get(KEY)
     if isinstance(facts, Iterable) and not isinstance(facts, str | bytes | Mapping):
         facts = tuple(facts)
-        if facts and all(isinstance(fact, str) and mixed_tokens(fact) for fact in facts):
+        if facts and all(isinstance(fact, str) and signed_tokens(fact) for fact in facts):
             return facts
     raise TaskDataError(
         f"task {task.id}: metadata[{KEY!r}] must be a list of facts, none blank, got {facts!r:.200}"
@@ -127,4 +128,4 @@ def facts_by_words(answer: str, facts: Iterable[str]) -> tuple[bool, ...]:
 
 
 def _spaced(text: str) -> str:
-    return f" {' '.join(mixed_tokens(text))} "
+    return f" {' '.join(signed_tokens(text))} "

@@ -1,7 +1,10 @@
 """Outcome of a final answer by its words: exact match and token F1.
 
-``exact_match`` and ``token_f1`` are those of the DR-Venus release: lower case, every ASCII
-punctuation mark a space, white space folded; several gold answers count by the best.
+``exact_match`` and ``token_f1`` are those of the DR-Venus release, on text in its canonical
+form (:func:`~drv_env.unicode_text.canonical_text`): lower case, every ASCII punctuation mark
+a space, white space folded; several gold answers count by the best.  What they call equal
+may differ in a sign: ``<5`` and ``>5`` do to no one else.  :func:`same_answer` is for who
+wants to be sure.
 
 They mislead where words are not set apart by spaces: ``北京。`` is not ``北京`` to them, and
 a sentence is one word.  ``exact_match_cjk`` and ``token_f1_cjk`` score Chinese, Japanese
@@ -20,19 +23,57 @@ from collections import Counter
 from functools import cache
 
 from drv_env.tasks import TaskLike, task_from
-from drv_env.unicode_text import CJK
+from drv_env.unicode_text import CJK, canonical_text
 
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
 
 def normalise(text: str) -> str:
-    """Lower case, ASCII punctuation to spaces, white space folded.
+    """Canonical text in lower case, ASCII punctuation to spaces, white space folded.
 
     Example:
-        >>> normalise("The  U.S., (1912)")
+        >>> normalise("The  U.S., (１９１２)")
         'the u s 1912'
     """
-    return " ".join(text.lower().translate(_PUNCTUATION).split())
+    return " ".join(canonical_text(text).lower().translate(_PUNCTUATION).split())
+
+
+def same_answer(answer: str, gold: str) -> bool:
+    """Whether two texts differ in nothing but case, white space, quotes and a final stop.
+
+    Or in Unicode's normal form and width, or in Markdown's ``**`` around the whole.  Quotes
+    and stops count for nothing around the whole and at its end; within, a curly quote is a
+    straight one.  Every other sign counts, and white space only by being there.  Blank
+    texts are the same as none.
+
+    Example:
+        >>> same_answer(" “new  york”. ", "New York"), same_answer("-5", "5")
+        (True, False)
+    """
+    bare = _bare(answer)
+    return bool(bare) and bare == _bare(gold)
+
+
+_STRAIGHT = str.maketrans(dict.fromkeys("“”„‟", '"') | dict.fromkeys("‘’‚‛", "'"))
+_STOPS = ".。।۔።"
+_QUOTED = re.compile(r"""(["'])(?P<plain>(?:(?!\1).)+)\1"""
+    "|«(?P<guillemets>[^«»]+)»|»(?P<inward>[^«»]+)«|‹(?P<single>[^‹›]+)›"
+    "|「(?P<corner>[^「」]+)」|『(?P<white>[^『』]+)』"
+    r"|\*\*(?P<bold>[^*\s](?:[^*]*[^*\s])?)\*\*", re.DOTALL)  # fmt: skip
+
+
+def _bare(text: str) -> str:
+    """The text without what may differ; quotes, bold and a stop are taken off layer by layer."""
+    text = " ".join(canonical_text(text).lower().translate(_STRAIGHT).split())
+    while True:
+        match = _QUOTED.fullmatch(text)
+        if match is not None:
+            assert match.lastgroup is not None
+            text = match[match.lastgroup].strip()
+        elif text.endswith(tuple(_STOPS)) and not text[:-1].endswith(tuple(_STOPS)):
+            text = text[:-1].rstrip()
+        else:
+            return text
 
 
 def exact_match(answer: str, task: TaskLike) -> float:
@@ -48,7 +89,7 @@ def token_f1(answer: str, task: TaskLike) -> float:
 
 
 def exact_match_cjk(answer: str, task: TaskLike) -> float:
-    """1.0 when the answer has a gold answer's :func:`mixed_tokens`, in order, else 0.0.
+    """1.0 when the answer has a gold answer's :func:`signed_tokens`, in order, else 0.0.
 
     An answer of punctuation alone matches nothing.
 
@@ -56,9 +97,9 @@ def exact_match_cjk(answer: str, task: TaskLike) -> float:
         >>> exact_match_cjk("《北京》。", ("Q", "北京"))
         1.0
     """
-    found = mixed_tokens(answer)
+    found = signed_tokens(answer)
     return float(
-        bool(found) and any(found == mixed_tokens(gold) for gold in task_from(task).answers)
+        bool(found) and any(found == signed_tokens(gold) for gold in task_from(task).answers)
     )
 
 
@@ -90,14 +131,43 @@ def mixed_tokens(text: str) -> list[str]:
     return _MIXED.findall(folded.translate(_marks()))
 
 
+def signed_tokens(text: str) -> list[str]:
+    """The same with the signs that make another number or name of a token.
+
+    Before a number ``< > ≤ ≥ ≈ ~ ± + -``, a decimal point and currencies, behind it ``%``,
+    ``‰``, ``°`` and currencies belong to it; a sign between two digits and ``!`` behind one
+    are tokens of their own; ``#`` and ``+`` belong to the letters before them.
+
+    Example:
+        >>> signed_tokens("-5 °C, 1/2, C#, 2023年!")
+        ['-5°', 'c', '1', '/', '2', 'c#', '2023', '年']
+    """
+    text = canonical_text(text).lower().translate(_DASHES)
+    text = _APART.sub("", text).translate(_marks(_MEANINGFUL))
+    return _SIGNED.findall(text)
+
+
 _MIXED = re.compile(rf"[{CJK}]|[^\s{CJK}]+")
+_MEANINGFUL = "<>≤≥≈~±+-.,:/^*×÷=%‰°$€£¥₩₹#!"
+_BEFORE, _BEHIND = "<>≤≥≈~±+.$€£¥₩₹-", "%‰°€£¥₩₹$"
+_APART = re.compile(rf"(?<=\d)\s+(?=[{_BEHIND}])|(?<=[<>≤≥≈~±$€£¥₩₹])\s+(?=[\d.])")
+"""White space between a number and its sign, which makes no difference."""
+_WORD = f"[^\\s{CJK}{re.escape(_MEANINGFUL)}]+"
+_SIGNED = re.compile(
+    rf"[{CJK}]|(?:(?<![^\W_])[{_BEFORE}]+(?=\d))?{_WORD}(?:(?<=\d)[{_BEHIND}]+|(?<!\d)[#+]+(?![^\W_]))?"
+    rf"|(?<=\d)[{re.escape(_MEANINGFUL)}]+(?=\d)|(?<=\d)!+"
+)
 
 
 @cache
-def _marks() -> dict[int, str]:
-    """Every character of categories P and S → a space; made at first use."""
+def _marks(but: str = "") -> dict[int, str]:
+    """Every character of categories P and S but some → a space; made at first use."""
     every = range(sys.maxunicode + 1)
-    return {code: " " for code in every if unicodedata.category(chr(code))[0] in "PS"}
+    found = {code: " " for code in every if unicodedata.category(chr(code))[0] in "PS"}
+    return {code: space for code, space in found.items() if chr(code) not in but}
+
+
+_DASHES = str.maketrans(dict.fromkeys("‐‑‒–—−", "-"))
 
 
 def _f1(found: list[str], gold: list[str]) -> float:

@@ -15,8 +15,9 @@ from drv_env.chat import ChatClient
 from drv_env.retry import RetryPolicy
 from drv_env.rewards.judge import Judge
 
-Script = str | int | Callable[[dict[str, Any]], str | int]
-"""What is answered: a reply's text, a status of an error, or a function of the request."""
+Script = str | int | Callable[[dict[str, Any]], str | int | dict[str, Any]]
+"""What is answered: a reply's text, a status of an error, or a function of the request, which
+may also give a whole message, with a ``finish_reason`` of its own."""
 
 KEY = "sk-secret-of-the-judge"
 
@@ -87,8 +88,11 @@ class Endpoint:
         if isinstance(answer, int):
             said = {"error": {"message": f"no, with {KEY}"}}
             return web.json_response(said, status=answer)
-        message = {"role": "assistant", "content": answer}
-        choice = {"index": 0, "message": message, "finish_reason": self.finish_reason}
+        message = {"role": "assistant"} | (
+            answer if isinstance(answer, dict) else {"content": answer}
+        )
+        reason = message.pop("finish_reason", self.finish_reason)
+        choice = {"index": 0, "message": message, "finish_reason": reason}
         return web.json_response({"id": "1", "choices": [choice]})
 
     def sent(self, request: int = -1) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,10 +24,10 @@ from drv_env.tasks import Task
     [
         ("北京。", "北京", (0.0, 0.0), (1.0, 1.0)),
         ("《红楼梦》", "红楼梦", (0.0, 0.0), (1.0, 1.0)),
-        ("１９１２年", "1912年", (0.0, 0.0), (1.0, 1.0)),
-        ("ＮＡＳＡ", "nasa", (0.0, 0.0), (1.0, 1.0)),
+        ("１９１２年", "1912年", (1.0, 1.0), (1.0, 1.0)),
+        ("ＮＡＳＡ", "nasa", (1.0, 1.0), (1.0, 1.0)),
         ("スティーブ・ジョブズ", "スティーブ ジョブズ", (0.0, 0.0), (1.0, 1.0)),
-        ("ｶﾞｽ", "ガス", (0.0, 0.0), (1.0, 1.0)),
+        ("ｶﾞｽ", "ガス", (1.0, 1.0), (1.0, 1.0)),
         ("北京市", "北京", (0.0, 0.0), (0.0, 0.8)),
         ("答案是北京", "北京", (0.0, 0.0), (0.0, 4 / 7)),
         ("iPhone 15手机", "iPhone15 手机", (0.0, 0.0), (0.0, 2 * 2 / (4 + 3))),
@@ -70,6 +73,45 @@ def test_punctuation_alone_matches_nothing() -> None:
     task = Task("Q", ("！",))
     assert exact_match_cjk("？", task) == token_f1_cjk("？", task) == 0.0
     assert exact_match_cjk("", task) == 0.0
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+@pytest.mark.parametrize(
+    "gold", ["Gérard Nguyễn", "Młyn w Łodzi", "방앗간", "ガボン", "İzmir", "Αθήνα", "ज़िला"]
+)
+@pytest.mark.parametrize("score", [exact_match, token_f1, exact_match_cjk, token_f1_cjk])
+def test_another_normal_form_is_the_same_answer(score: Any, gold: str, form: Any) -> None:
+    assert score(unicodedata.normalize(form, gold), ("Q", gold)) == 1.0
+    assert score(gold, ("Q", unicodedata.normalize(form, gold))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("-5", "5"),
+        ("<5", ">5"),
+        ("1/2", "1.2"),
+        ("3:5", "3.5"),
+        ("1.000", "1,000"),
+        ("～40", "40"),
+        ("５％", "5"),
+        ("￥5", "5"),
+        ("C#", "C"),
+        ("C", "C++"),
+        ("10²", "102"),
+        (".5", "5"),
+    ],
+)
+def test_a_sign_that_makes_another_number_counts_in_the_match(answer: str, gold: str) -> None:
+    assert exact_match_cjk(answer, ("Q", gold)) == exact_match_cjk(gold, ("Q", answer)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [("−5", "-5"), ("5 %", "5%"), ("$ 5", "＄5"), ("1912–1914年", "1912-1914年"), ("≥ 5", "≥5")],
+)
+def test_a_sign_in_another_writing_does_not(answer: str, gold: str) -> None:
+    assert exact_match_cjk(answer, ("Q", gold)) == 1.0
 
 
 @given(st.text(st.sampled_from("abc 12łé"), min_size=1), st.text(st.sampled_from("abc 12łé")))

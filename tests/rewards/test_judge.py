@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import pickle
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,10 +106,94 @@ def test_a_server_without_structured_output_is_asked_without_from_then_on(
     assert ["response_format" in body for body in endpoint.bodies] == [True, False, False]
 
 
+def _only_without(reply: str | None, **message: Any) -> Callable[[dict[str, Any]], Any]:
+    """A server that answers so where structured output is asked for, and soundly elsewhere."""
+
+    def answer(body: dict[str, Any]) -> Any:
+        return {"content": reply, **message} if "response_format" in body else "correct: yes"
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _only_without(""),
+        _only_without(" \n" * 50),
+        _only_without(None),
+        _only_without(None, refusal="I can't write JSON."),
+        _only_without(None, reasoning_content='{"correct": true}'),
+        _only_without('{"reason": "the same'),
+        _only_without("{}"),
+        _only_without("Sure!"),
+    ],
+)
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_server_that_says_nothing_under_structured_output_is_asked_without(
+    endpoint: Endpoint,
+    judge_of: Callable[..., Judge],
+    caplog: pytest.LogCaptureFixture,
+    answer: Callable[[dict[str, Any]], Any],
+    attempts: int,
+) -> None:
+    endpoint.script = [answer]
+    judge = judge_of(attempts=attempts, retry=ONCE)
+    assert [judged(judge, f"the town of Salen, {n}") for n in range(3)] == [1.0, 1.0, 1.0]
+    asked = ["response_format" in body for body in endpoint.bodies]
+    assert asked == [True, False, False, False], "remembered"
+    said = [record for record in caplog.records if "response_format" in record.getMessage()]
+    assert len(said) == 1
+    assert KEY not in said[0].getMessage()
+
+
+def test_a_form_that_fills_the_reply_with_blanks_is_given_up(
+    endpoint: Endpoint, judge_of: Callable[..., Judge]
+) -> None:
+    endpoint.script = [
+        lambda body: (
+            {"content": "{" + " " * 999, "finish_reason": "length"}
+            if "response_format" in body
+            else "correct: no"
+        )
+    ]
+    judge = judge_of()
+    assert judged(judge) == judged(judge, "Rome") == 0.0
+    assert ["response_format" in body for body in endpoint.bodies] == [True, False, False]
+
+
+def test_a_reply_that_is_unreadable_either_way_says_nothing_about_the_form(
+    endpoint: Endpoint, judge_of: Callable[..., Judge]
+) -> None:
+    endpoint.script = ["unsure", "unsure", "correct: yes"]
+    judge = judge_of(attempts=2)
+    with pytest.raises(UnreadableVerdict):
+        judged(judge)
+    assert judge.client.takes_format
+    assert judged(judge) == 1.0
+    assert ["response_format" in body for body in endpoint.bodies] == [True, False, True]
+
+
 # ---- nobody is asked ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", ["Paris", " PARIS. ", "the  city of Paris!"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Paris",
+        " PARIS. ",
+        "the  city\nof Paris.",
+        '"Paris".',
+        "“Paris.”",
+        "‘paris’",
+        "« Paris »",
+        "„Paris“",
+        "「Paris」。",
+        "**Paris**",
+        "**Paris.**",
+        '**"Paris"**.',
+        "Ｐａｒｉｓ",
+    ],
+)
 def test_an_exact_match_makes_no_request(
     endpoint: Endpoint, judge_of: Callable[..., Judge], answer: str
 ) -> None:
@@ -124,7 +210,51 @@ def test_a_blank_answer_is_wrong_without_a_request(
 
 
 @pytest.mark.parametrize(
-    ("answer", "gold"), [("-5", "5"), ("C#", "C"), ("C", "C++"), ("5", "5%"), ("?", "!")]
+    ("answer", "gold"),
+    [
+        ("-5", "5"),
+        ("C#", "C"),
+        ("C", "C++"),
+        ("5", "5%"),
+        ("?", "!"),
+        (".", "。"),
+        ('""', "''"),
+        ("<5", ">5"),
+        ("≤5", "5"),
+        ("p < 0.05", "p > 0.05"),
+        ("1/2", "1.2"),
+        ("3:5", "3.5"),
+        ("5!", "5"),
+        ("1.000", "1,000"),
+        ("1,000", "1000"),
+        ("~40", "40"),
+        ("～40", "40"),
+        ("$5", "5"),
+        ("5€", "5"),
+        ("a.b", "a b"),
+        ("a_b", "ab"),
+        ("__init__", "init"),
+        ("{1, 2}", "1, 2"),
+        ("(0, 1]", "[0, 1]"),
+        ("x^2", "x*2"),
+        ("10²", "102"),
+        ('5"', "5"),
+        ("5' 6\"", "5 6"),
+        ("5′", "5"),
+        ('"A" or "B"', 'A" or "B'),
+        ("well-known", "well known"),
+        ("O'Neill", "ONeill"),
+        ("rock & roll", "rock roll"),
+        ("user@example", "user example"),
+        ("Yahoo!", "Yahoo"),
+        ("etc...", "etc"),
+        ("Straße", "Strasse"),
+        ("sınır", "sinir"),
+        ("résumé", "resume"),
+        ("New York", "NewYork"),
+        ("5 %", "5%"),
+        ("**A** and **B**", "A and B"),
+    ],
 )
 def test_answers_that_differ_in_a_sign_are_judged(
     endpoint: Endpoint, judge_of: Callable[..., Judge], answer: str, gold: str
@@ -293,13 +423,41 @@ def test_another_question_answer_gold_model_or_prompt_is_asked_anew(
 def test_what_was_not_read_is_not_kept(
     endpoint: Endpoint, judge_of: Callable[..., Judge], tmp_path: Path
 ) -> None:
-    endpoint.script = ["unsure", 401, "correct: yes"]
+    endpoint.script = ["unsure", "unsure", 401, "correct: yes"]
     with CassetteStore(tmp_path / "c") as store:
         for _ in range(2):
             with pytest.raises(JudgeError):
                 judged(judge_of(cassette=store, attempts=1))
         assert list(store.entries()) == []
         assert judged(judge_of(cassette=store)) == 1.0
+
+
+def test_verdicts_are_kept_under_one_spelling_and_signs_apart(
+    endpoint: Endpoint, judge_of: Callable[..., Judge], tmp_path: Path
+) -> None:
+    endpoint.script = ["correct: yes", "correct: no"]
+    task = Task("Where?", ("Café Młyn",))
+    with CassetteStore(tmp_path / "c") as store:
+        assert judged(judge_of(cassette=store), "le Café Młyn", task) == 1.0
+        decomposed = unicodedata.normalize("NFD", "le Café Młyn")
+        assert judged(judge_of(cassette=store), decomposed, task) == 1.0
+        assert len(endpoint.bodies) == 1
+        for answer in ("<5", ">5", "5!", "1/2", "1.2"):
+            judged(judge_of(cassette=store), answer, task)
+        assert len(endpoint.bodies) == 6
+
+
+def test_a_verdict_of_an_earlier_version_is_found_under_its_own_spelling(
+    endpoint: Endpoint, judge_of: Callable[..., Judge], tmp_path: Path
+) -> None:
+    written = unicodedata.normalize("NFD", "le Café")
+    with CassetteStore(tmp_path / "c") as store, CassetteStore(tmp_path / "old") as old:
+        judge = judge_of(cassette=store)
+        judged(judge, written)
+        (entry,) = store.entries()
+        old.put_many([dataclasses.replace(entry, key={**entry.key, "answer": written})])
+        assert background.run(judge_of(cassette=old).verdict(written, TASK)).source == "cassette"
+    assert len(endpoint.bodies) == 1
 
 
 def test_a_cassette_that_is_only_read_is_not_written(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,23 @@ def test_by_words_punctuation_width_and_script_make_no_difference() -> None:
     facts = ("1912年", "北京", "the U.S.", "ガス")
     assert facts_by_words("（１９１２年）在北京；The U S； ｶﾞｽ", facts) == (True,) * 4
     assert facts_by_words("21912年", facts) == (False,) * 4
+
+
+def test_by_words_a_sign_makes_another_number_or_name() -> None:
+    answer = "It was -5; C++; 1.2, 60%; about 1,000; on 2023-05-01, so 1912!"
+    facts = ("-5", "5", "C", "C++", "1/2", "1.2", "60", "60 %", "1.000", "1,000", "2023", "1912")
+    found = dict(zip(facts, facts_by_words(answer, facts), strict=True))
+    assert [fact for fact in facts if found[fact]] == [
+        "-5",
+        "C++",
+        "1.2",
+        "60 %",
+        "1,000",
+        "2023",
+        "1912",
+    ]
+    assert facts_by_words(unicodedata.normalize("NFD", "bei Gérard"), ["Gérard"]) == (True,)
+    assert facts_by_words("it is 5", ["5!"]) == (False,)
 
 
 @pytest.mark.parametrize("facts", [("a", "b"), ["a", "b"], np.array(["a", "b"], object)])

@@ -241,19 +241,28 @@ class Summariser:
         return replace(joined, summary=reply["summary"])
 
     async def _ask(self, prompt: str, needed: tuple[str, ...], spent: _Spent) -> dict[str, str]:
+        form: dict[str, str] | None = {"type": "json_object"}
+
         async def once() -> dict[str, str]:
+            nonlocal form
             reply = await self._chat.complete(
                 [{"role": "user", "content": prompt}],
-                response_format={"type": "json_object"},
+                response_format=form,
                 max_tokens=self._max_reply_tokens,
             )
             spent.cost += reply.cost
             fields = read_fields(reply.text)
             if fields is None or any(name not in fields for name in needed):
+                if reply.formatted:
+                    form = None
+                    if self._retry.attempts == 1:  # a service's fault with forms is no failure
+                        return await once()
                 how = "broken off" if reply.finish_reason == "length" else "not the JSON asked for"
                 raise ToolError(
                     f"the summariser's reply is {how}", kind="bad_reply", retryable=True
                 )
+            if form is None:
+                self._chat.drop_format("gave nothing readable with it, and then did without")
             return fields
 
         return await self._retry.run(once, lambda error: spent.retries.append(error.kind))

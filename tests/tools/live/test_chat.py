@@ -112,6 +112,41 @@ def test_a_refused_format_is_left_out_from_then_on(new_site):
     assert ["response_format" in sent for sent in site.seen] == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (500, {"error": {"message": "grammar compilation failed"}}),
+        (501, {"error": "json_schema is not implemented"}),
+        (200, {"error": {"message": "structured outputs are not supported"}}),
+        (200, {"choices": []}),
+        (200, {"choices": [{"message": None}]}),
+    ],
+)
+def test_a_server_that_breaks_over_a_format_is_asked_without_from_then_on(
+    new_site, status, body, caplog
+):
+    async def ask(client):
+        return [await client.complete(MESSAGES, response_format=FORMAT) for _ in range(2)]
+
+    replies, site = chatting(new_site, [(status, body), (200, said("a"))], ask)
+    assert [reply.text for reply in replies] == ["a", "a"]
+    assert ["response_format" in sent for sent in site.seen] == [True, False, False]
+    assert len(caplog.records) == 1
+
+
+def test_a_servers_other_failure_says_nothing_about_the_format(new_site):
+    async def ask(client):
+        with pytest.raises(ToolError) as caught:
+            await client.complete(MESSAGES, response_format=FORMAT)
+        return caught.value.kind, (
+            await client.complete(MESSAGES, response_format=FORMAT)
+        ).formatted
+
+    found, site = chatting(new_site, [(500, {"message": "out of memory"}), (200, said("a"))], ask)
+    assert found == ("server_error", True)
+    assert ["response_format" in sent for sent in site.seen] == [True, True]
+
+
 def test_another_refusal_says_nothing_about_the_format(new_site):
     async def ask(client):
         with pytest.raises(ToolError):

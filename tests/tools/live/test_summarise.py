@@ -130,6 +130,31 @@ def test_when_the_model_fails_passages_are_cut_and_it_is_said(
     assert list(found.retries) == [kind] * (requests - 1)
 
 
+@pytest.mark.parametrize("attempts", [1, 2])
+@pytest.mark.parametrize("content", ["", None, " \n" * 99, "{}", '{"evidence": "cut sho'])
+def test_a_model_that_says_nothing_under_structured_output_is_asked_without(
+    new_site, waits, content, attempts, caplog
+):
+    empty = (200, {"choices": [{"message": {"content": content}, "finish_reason": "length"}]})
+    found = said({"evidence": "Ada Tavelin", "summary": "She did."})
+
+    async def main():
+        async with new_site() as site:
+            site.replies = [empty, found]
+            policy = RetryPolicy(attempts=attempts, sleep=waits)
+            reader = Summariser(ChatClient(f"{site.base}/v1", "small"), retry=policy)
+            page = ReadPage("https://a.org", "", TEXT)
+            digests = [await reader.digest(page, "founder") for _ in range(2)]
+            await reader.close()
+            return digests, site.seen
+
+    digests, sent = asyncio.run(main())
+    assert [item.evidence for item in digests] == ["Ada Tavelin"] * 2
+    assert [item.failure for item in digests] == [None, None]
+    assert ["response_format" in request for request in sent] == [True, False, False]
+    assert len(caplog.records) == 1, "said once"
+
+
 @pytest.mark.parametrize(
     ("text", "fields"),
     [

@@ -7,6 +7,7 @@ turn language that uses it.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -82,7 +83,8 @@ def render_call(action: Search | Visit | ToolCall) -> str:
     return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
 
 
-_KEPT = {"search": ("query",), "visit": ("url", "goal"), "PythonInterpreter": ("code",)}
+INTERPRETER = "PythonInterpreter"
+_KEPT = {"search": ("query",), "visit": ("url", "goal"), INTERPRETER: ("code",)}
 """Arguments that are kept of the tools the release knows; others keep all of theirs."""
 
 
@@ -101,6 +103,95 @@ def parse_body(body: str) -> Any:
         except (pyjson5.Json5Exception, ValueError, RecursionError):
             return None
     return value if _is_portable(value) else None
+
+
+_STRING = re.compile(r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'""", re.S)
+_RAW_CONTROL = re.compile(r"\\.|[\x00-\x1f]", re.S)
+
+
+def parse_loosely(body: str) -> Any:
+    """As :func:`parse_body`, with line breaks, tabs and the like as they are in strings."""
+    value = parse_body(body)
+    if value is not None or not _RAW_CONTROL.search(body):
+        return value
+    return parse_body(_STRING.sub(lambda match: _RAW_CONTROL.sub(_escaped, match[0]), body))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0] if len(match[0]) > 1 else f"\\u{ord(match[0]):04x}"
+
+
+_DEEPEST_TEXT = 4
+
+
+def parse_arguments(value: Any) -> dict[str, Any] | None:
+    """The arguments of a call: an object, or JSON of one in a string, in a string again, …
+
+    None where it is neither.
+
+    Example:
+        >>> parse_arguments('{"query": ["mill"]}')
+        {'query': ['mill']}
+    """
+    for _ in range(_DEEPEST_TEXT):
+        if not isinstance(value, str):
+            break
+        value = parse_loosely(value)
+    return value if isinstance(value, dict) else None
+
+
+def listed(value: Any) -> Any:
+    """A list that was written as JSON in a string, as the list; all else as it is.
+
+    Example:
+        >>> listed('["mill", "weir"]'), listed("[sic] mill")
+        (['mill', 'weir'], '[sic] mill')
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith(("[", '"[')):
+        return value
+    found: Any = value
+    for _ in range(_DEEPEST_TEXT):
+        if not isinstance(found, str):
+            break
+        found = parse_loosely(found)
+    whole = isinstance(found, list) and all(isinstance(item, str) for item in found)
+    return found if whole else value
+
+
+_SCANNED = re.compile(
+    r"""
+      "(?:[^"\\]|\\.?)*+(?P<double>"|\Z)
+    | '(?:[^'\\]|\\.?)*+(?P<single>'|\Z)
+    | //(?:(?!</tool_call>)[^\n])*+
+    | /\*(?:(?!\*/|</tool_call>).)*+
+    | (?P<code><code>)
+    | (?P<end></tool_call>)
+    """,
+    re.S | re.X,
+)
+_CODE_END = re.compile(r"</code>\s*+(?P<end></tool_call>)")
+
+
+def find_call_end(text: str, start: int) -> int | None:
+    """Where the ``</tool_call>`` stands that ends the call whose inside begins at ``start``.
+
+    One inside a JSON string, or inside ``<code>`` of the interpreter's, is the call's text.
+    None where there is no other.
+    """
+    position = since = start
+    while (found := _SCANNED.search(text, position)) is not None:
+        kind = found.lastgroup
+        if kind == "end":
+            return found.start()
+        if kind in ("double", "single") and not found[kind]:
+            return None  # the string is never closed
+        position = found.end()
+        if kind == "code":
+            if INTERPRETER.lower() in text[since : found.start()].lower():
+                closed = _CODE_END.search(text, position)
+                return None if closed is None else closed.start("end")
+            since = position
+    return None
 
 
 def _is_portable(value: Any) -> bool:
@@ -137,17 +228,27 @@ def between(text: str, opening: str, closing: str) -> str | None:
 
 def code_call(body: str) -> ToolCall | None:
     """The release's form for code: the interpreter's name and a ``<code>`` block."""
-    if "pythoninterpreter" not in body.lower():
+    if INTERPRETER.lower() not in body.lower():
         return None
     code = between(body, CODE, END_CODE)
-    return None if code is None else ToolCall("PythonInterpreter", {"code": code.strip()})
+    return None if code is None else ToolCall(INTERPRETER, {"code": code.strip()})
 
 
-def read_call(body: str) -> tuple[ToolCall | None, Problem | None, str]:
-    call = code_call(body)
+def _whole_code(body: str, call: ToolCall) -> ToolCall:
+    """The same with all of the code, where it mentions ``</code>`` itself."""
+    code = body[body.find(CODE) + len(CODE) : body.rfind(END_CODE)]
+    return ToolCall(call.name, {"code": code.strip()})
+
+
+def read_call(body: str, released: bool) -> tuple[ToolCall | None, Problem | None, str]:
+    """What is inside ``<tool_call>``; ``released`` keeps to the release's JSON5 and code."""
+    value = parse_body(body) if released else parse_loosely(body)
+    if not released and isinstance(value, str):
+        value = parse_arguments(value) or value
+    called = value.get("name") if isinstance(value, dict) else INTERPRETER
+    call = code_call(body) if released or called == INTERPRETER else None
     if call is not None:
-        return call, None, ""
-    value = parse_body(body)
+        return (call if released else _whole_code(body, call)), None, ""
     if value is None:
         return None, Problem.NOT_JSON, "the text inside <tool_call> is not JSON"
     if not isinstance(value, dict) or "name" not in value or "arguments" not in value:
@@ -156,6 +257,8 @@ def read_call(body: str) -> tuple[ToolCall | None, Problem | None, str]:
     name, arguments = value["name"], value["arguments"]
     if not isinstance(name, str):
         return None, Problem.NOT_A_CALL, '"name" must be the name of a tool, as a string'
+    if not released:
+        arguments = parse_arguments(arguments)
     if not isinstance(arguments, dict):
         arguments = {}
     if name in _KEPT:
@@ -163,12 +266,13 @@ def read_call(body: str) -> tuple[ToolCall | None, Problem | None, str]:
     return ToolCall(name, arguments), None, ""
 
 
-def to_action(call: ToolCall) -> tuple[Action | None, Problem | None, str]:
+def to_action(call: ToolCall, released: bool) -> tuple[Action | None, Problem | None, str]:
+    """What the call asks for; lists that are JSON in a string are read unless ``released``."""
     if call.name == "search":
-        queries, problem, complaint = _strings(call, "query")
+        queries, problem, complaint = _strings(call, "query", released)
         return (None if problem else Search(queries)), problem, complaint
     if call.name == "visit":
-        urls, problem, complaint = _strings(call, "url")
+        urls, problem, complaint = _strings(call, "url", released)
         if problem:
             return None, problem, complaint
         if "goal" not in call.arguments:
@@ -181,10 +285,12 @@ def to_action(call: ToolCall) -> tuple[Action | None, Problem | None, str]:
     return call, None, ""
 
 
-def _strings(call: ToolCall, key: str) -> tuple[tuple[str, ...], Problem | None, str]:
+def _strings(
+    call: ToolCall, key: str, released: bool
+) -> tuple[tuple[str, ...], Problem | None, str]:
     if key not in call.arguments:
         return (), Problem.MISSING_ARGUMENT, f'{call.name} needs "{key}"'
-    value = call.arguments[key]
+    value = call.arguments[key] if released else listed(call.arguments[key])
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         return (), Problem.WRONG_ARGUMENT, f'"{key}" must be a string or a list of strings'

@@ -1,8 +1,9 @@
 """The turn language: reading assistant turns and writing observations.
 
 This file knows text and nothing else: no input or output, no tokens, no rewards, no
-budgets.  Everything that decides how a turn is read stands here and, for the inside of a
-call, in :mod:`drv_env.calls`; nowhere else.
+budgets.  Everything that decides how a turn is read stands here, in :mod:`drv_env.calls`
+for the inside of a call, and in :mod:`drv_env.turn_parts` for where call and answer stand;
+nowhere else.
 
 A turn is ``<think>…</think>`` followed by one ``<tool_call>…</tool_call>`` or one
 ``<answer>…</answer>``.  It is judged twice:
@@ -10,8 +11,8 @@ A turn is ``<think>…</think>`` followed by one ``<tool_call>…</tool_call>`` 
 * :func:`read_turn` is tolerant and decides what will be *done*;
 * :func:`format_verdict` is strict and decides whether the turn is *well formed*.
 
-Both take time linear in the text (they only ever search forward for fixed tags) and
-neither raises, whatever the text.
+What is well formed can be read, whatever tags it mentions.  Both take time linear in the
+text, and neither raises, whatever the text.
 """
 
 from __future__ import annotations
@@ -37,6 +38,17 @@ from drv_env.calls import (
     render_call,
     to_action,
 )
+from drv_env.turn_parts import (
+    ANSWER,
+    CALL,
+    END_ANSWER,
+    END_CALL,
+    END_RESPONSE,
+    END_THINK,
+    RESPONSE,
+    THINK,
+    parts_of,
+)
 
 __all__ = [
     "ANSWER",
@@ -57,6 +69,7 @@ __all__ = [
     "Search",
     "ToolCall",
     "Visit",
+    "action_end",
     "format_verdict",
     "observation_body",
     "read_turn",
@@ -68,14 +81,11 @@ __all__ = [
     "search_hits",
 ]
 
-THINK, END_THINK = "<think>", "</think>"
-CALL, END_CALL = "<tool_call>", "</tool_call>"
-ANSWER, END_ANSWER = "<answer>", "</answer>"
-RESPONSE, END_RESPONSE = "<tool_response>", "</tool_response>"
 PAGE_SEPARATOR = "\n=======\n"
 """Stands between the pages of a visit observation."""
 
-ReadingRule = Literal["default", "released"]
+ReadingRule = Literal["default", "thought_optional", "released"]
+"""How turns are read and judged; see :func:`read_turn`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,51 +112,74 @@ class Reading:
 def read_turn(text: str, rule: ReadingRule = "default") -> Reading:
     """Read one whole assistant turn, tolerantly.
 
-    JSON5 is accepted in the call, a ``query`` or ``url`` may be one string, a thought
-    left open is closed, and everything from an invented ``<tool_response>`` on is cut.
+    JSON5 is accepted in the call, with raw line breaks and tabs in its strings; a
+    ``query`` or ``url`` may be one string, arguments may be JSON in a string; a thought
+    left open is closed; and everything from an invented ``<tool_response>`` on is cut.
 
     Args:
         text: the turn, with the ``<think>`` that a chat template may have opened.
-        rule: ``"default"`` looks for the call or answer only after the thought, and
-            closes an unclosed thought right before the first complete block;
-            ``"released"`` reproduces the DR-Venus release (master at 60131410), which
-            takes the first complete block anywhere, the thought included.
+        rule: ``"default"`` reads by structure: call and answer stand after the thought (an
+            unclosed one ends right before the first complete block), and tags that a
+            thought, a JSON string or an answer mentions are its text.
+            ``"thought_optional"`` is the same for models that write no ``<think>``: what
+            stands before a call or an answer is the thought.  ``"released"`` reproduces the
+            DR-Venus release (master at 60131410), which takes the first complete block
+            anywhere, the thought included, before the first ``<tool_response>`` anywhere.
 
     Example:
         >>> read_turn("<think>It is X.</think><answer>X</answer>").action
         Answer(text='X')
         >>> read_turn("hello").problem
         <Problem.NO_THOUGHT: 'no_thought'>
+        >>> read_turn("It is X: <answer>X</answer>", "thought_optional").action
+        Answer(text='X')
     """
-    cut = text.find(RESPONSE)
-    if cut >= 0:
-        text = text[:cut]
-    split = _split_released(text) if rule == "released" else _split_default(text)
-    if split is None:
+    if rule == "released":
+        thought, answer, call, body = _released_parts(text)
+        two_kinds = answer is not None and call is not None
+    else:
+        parts = parts_of(text, rule == "thought_optional")
+        thought, two_kinds, body = parts.thought, parts.two_kinds, parts.body
+        inner = None if parts.block is None else parts.block.inner
+        is_answer = parts.block is not None and parts.block.is_answer
+        answer, call = (inner, None) if is_answer else (None, inner)
+    if thought is None:
         return Reading(
             "",
             None,
             Problem.NO_THOUGHT,
             "the turn has no <think>…</think>; think first, then call a tool or answer",
         )
-    thought, body = split
     thought = thought.strip()
-    answer, call = _blocks(body) if rule == "default" else _blocks_anywhere(body)
-    if answer is not None and call is not None:
+    if two_kinds:
         complaint = "the turn holds both a <tool_call> and an <answer>; give exactly one"
         return Reading(thought, None, Problem.TWO_KINDS, complaint)
     if answer is not None:
         return Reading(thought, Answer(answer), written=Answer(answer))
     if call is None:
-        return Reading(thought, None, Problem.NO_ACTION, _no_action_complaint(body))
-    written, problem, complaint = read_call(call)
+        return Reading(thought, None, Problem.NO_ACTION, _no_action_complaint(body, rule))
+    written, problem, complaint = read_call(call, rule == "released")
     if written is None:
         return Reading(thought, None, problem, complaint)
-    action, problem, complaint = to_action(written)
+    action, problem, complaint = to_action(written, rule == "released")
     return Reading(thought, action, problem, complaint, written)
 
 
-def format_verdict(text: str, final: bool) -> bool:
+def action_end(text: str, rule: ReadingRule = "default") -> int | None:
+    """Behind the call or answer that is read from ``text``, whatever else may follow it.
+
+    None where there is none yet, or where what follows could still show that it was only
+    quoted.  A turn that is being written may be ended from here on without losing anything.
+
+    Example:
+        >>> action_end("<think>a</think><answer>X</answer> so"), action_end("<think>a <answer>")
+        (34, None)
+    """
+    block = parts_of(text, rule == "thought_optional").block
+    return block.end if block is not None and block.certain else None
+
+
+def format_verdict(text: str, final: bool, rule: ReadingRule = "default") -> bool:
     """The strict verdict of the DR-Venus release: is the whole turn well formed?
 
     The text must open with a thought (only white space before it; thoughts strictly
@@ -159,8 +192,11 @@ def format_verdict(text: str, final: bool) -> bool:
         final: True for the last turn of an episode, judged by the answer rule (an
             answer that is not blank); False for every other, judged by the tool-call
             rule (JSON5 of an object with ``name`` and an object ``arguments``).
+        rule: with ``"thought_optional"`` a turn that opens with its block, and so has no
+            thought, is judged like one with a thought; the others judge alike.
     """
-    body = _after_thoughts(text)
+    bare = rule == "thought_optional" and text.lstrip().startswith((CALL, ANSWER))
+    body = text if bare else _after_thoughts(text)
     if body is None:
         return False
     if final:
@@ -270,86 +306,21 @@ def render_turn(thought: str, action: Action) -> str:
     return f"{THINK}\n{thought}\n{END_THINK}\n{opening}\n{body}\n{closing}"
 
 
-# ---- splitting thought from body ------------------------------------------------------
+# ---- the release's reading -------------------------------------------------------------
 
 
-def _split_released(text: str) -> tuple[str, str] | None:
-    """(thought, whole text): the release searches blocks in the whole text."""
+def _released_parts(text: str) -> tuple[str | None, str | None, str | None, str]:
+    """(thought, answer, call, whole text): the release searches blocks in the whole text."""
+    cut = text.find(RESPONSE)
+    if cut >= 0:
+        text = text[:cut]
     has_open, has_close = THINK in text, END_THINK in text
     if has_open and not has_close:
         text = f"{text}\n{END_THINK}"
     elif has_close and not has_open:
         text = f"{THINK}\n{text}"
     thought = between(text, THINK, END_THINK)
-    return None if thought is None else (thought, text)
-
-
-def _split_default(text: str) -> tuple[str, str] | None:
-    """(thought, what follows it); thoughts before the first block count as one thought."""
-    start = text.find(THINK)
-    if start < 0:
-        end = text.find(END_THINK)
-        return None if end < 0 else (text[:end], text[end + len(END_THINK) :])
-    start += len(THINK)
-    end = text.find(END_THINK, start)
-    if end < 0:
-        end = _first_block(text, start)
-        return text[start:end], text[end:]
-    thoughts = [text[start:end]]
-    position = end + len(END_THINK)
-    openings = {tag: _find(text, tag, position) for tag in (CALL, ANSWER)}
-    while True:
-        after = text.find(THINK, position)
-        if after < 0 or after > min(openings.values()):
-            break
-        after += len(THINK)
-        end = text.find(END_THINK, after)
-        if end < 0:
-            end = _first_block(text, after)
-            thoughts.append(text[after:end])
-            position = end
-            break
-        thoughts.append(text[after:end])
-        position = end + len(END_THINK)
-        for tag, at in openings.items():
-            if at < position:  # it stood inside the thought
-                openings[tag] = _find(text, tag, position)
-    return "\n".join(part.strip() for part in thoughts), text[position:]
-
-
-def _blocks_anywhere(body: str) -> tuple[str | None, str | None]:
-    """(answer, call): the first complete block of each kind, wherever it stands."""
-    return between(body, ANSWER, END_ANSWER), between(body, CALL, END_CALL)
-
-
-def _blocks(body: str) -> tuple[str | None, str | None]:
-    """(answer, call), where tags quoted inside the first complete block are its text."""
-    start = _first_block(body, 0)
-    opening, closing, other, end_other = ANSWER, END_ANSWER, CALL, END_CALL
-    if body.startswith(CALL, start):
-        opening, closing, other, end_other = CALL, END_CALL, ANSWER, END_ANSWER
-    first = between(body[start:], opening, closing)
-    if first is None:
-        return None, None
-    rest = body[:start] + body[start + len(opening) + len(first) + len(closing) :]
-    second = between(rest, other, end_other)
-    return (first, second) if opening is ANSWER else (second, first)
-
-
-def _find(text: str, tag: str, start: int) -> int:
-    """Where the tag stands next, else the text's end."""
-    at = text.find(tag, start)
-    return len(text) if at < 0 else at
-
-
-def _first_block(text: str, start: int) -> int:
-    """Where the first complete call or answer block opens, else the text's end."""
-    positions = []
-    for opening, closing in ((CALL, END_CALL), (ANSWER, END_ANSWER)):
-        at = text.find(opening, start)
-        if at >= 0 and text.find(closing, at + len(opening)) >= 0:
-            positions.append(at)
-    return min(positions, default=len(text))
+    return thought, between(text, ANSWER, END_ANSWER), between(text, CALL, END_CALL), text
 
 
 _SPACE = re.compile(r"\s*")
@@ -394,8 +365,9 @@ def _only_block(
     return block[len(opening) : len(block) - len(closing)]
 
 
-def _no_action_complaint(body: str) -> str:
+def _no_action_complaint(body: str, rule: ReadingRule) -> str:
     for opening, closing in ((CALL, END_CALL), (ANSWER, END_ANSWER)):
         if opening in body:
             return f"{opening} is not closed by {closing}"
-    return "after the thought there is neither a <tool_call> nor an <answer>"
+    where = "in the turn" if rule == "thought_optional" else "after the thought"
+    return f"{where} there is neither a <tool_call> nor an <answer>"

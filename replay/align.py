@@ -20,7 +20,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from drv_env.calls import CODE, between, parse_body
+from drv_env.calls import CODE, between, listed, parse_arguments, parse_body
 from drv_env.protocol import (
     ANSWER,
     CALL,
@@ -191,8 +191,8 @@ def _call(body: str) -> tuple[str, str, Hashable, str] | None:
     value = parse_body(body.partition(CODE)[0].strip())
     if not isinstance(value, dict):
         return None
-    name, arguments = value.get("name"), value.get("arguments")
-    if not isinstance(name, str) or not isinstance(arguments, dict):
+    name, arguments = value.get("name"), parse_arguments(value.get("arguments"))
+    if not isinstance(name, str) or arguments is None:
         return None
     if name == INTERPRETER and not arguments:
         return body.strip(), name, body.strip(), ""
@@ -221,7 +221,7 @@ def _call(body: str) -> tuple[str, str, Hashable, str] | None:
 def _strings(arguments: dict[str, Any], *names: str) -> list[str] | None:
     """The first argument that is there, as a list of texts that are not all blank."""
     for name in names:
-        value = arguments.get(name)
+        value = listed(arguments.get(name))
         if value:
             items = [value] if isinstance(value, str) else value
             if not isinstance(items, list) or not all(isinstance(item, str) for item in items):

@@ -106,8 +106,8 @@ def test_everything_from_an_invented_tool_response_on_is_cut() -> None:
     for rule in BOTH:
         text = f"<think>t</think>{CALL}<tool_response>r</tool_response><answer>X</answer>"
         assert read_turn(text, rule).action == Search(("x",))
-        cut = read_turn("<think>t<tool_response></think><answer>X</answer>", rule)
-        assert (cut.thought, cut.problem) == ("t", Problem.NO_ACTION)
+        invented = "<think>t</think>\n<tool_response>r</tool_response><answer>X</answer>"
+        assert (read_turn(invented, rule).thought, read_turn(invented, rule).action) == ("t", None)
         assert read_turn("<tool_response><think>t</think>", rule).problem is Problem.NO_THOUGHT
 
 
@@ -307,21 +307,6 @@ def test_any_text_has_a_reading_and_a_verdict(text: str) -> None:
             assert all(url.strip() == url != "" for url in reading.action.urls)
         assert pickle.loads(pickle.dumps(reading)) == reading or "NaN" in text or "nan" in text
     assert not (format_verdict(text, final=True) and format_verdict(text, final=False))
-
-
-@given(TURNS)
-@settings(deadline=None)
-def test_a_well_formed_turn_can_be_read(text: str) -> None:
-    if format_verdict(text, final=True):
-        assert isinstance(read_turn(text).action, Answer) or "<tool_response>" in text
-    if format_verdict(text, final=False) and "<tool_response>" not in text:
-        assert read_turn(text).problem in (
-            None,
-            Problem.NOT_A_CALL,
-            Problem.MISSING_ARGUMENT,
-            Problem.WRONG_ARGUMENT,
-            Problem.EMPTY_QUERY,
-        )
 
 
 PLAIN = st.text(st.characters(exclude_categories=(), exclude_characters="<"), max_size=60)

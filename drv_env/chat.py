@@ -7,12 +7,13 @@ played by engines.  Trying again is the caller's choice (:mod:`drv_env.retry`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from drv_env.errors import SettingError, ToolError
 from drv_env.http import HttpClient
+from drv_env.request_fields import RequestFields
 from drv_env.secrets import Secret, as_secret, get_logger, mask
 from drv_env.service_address import service_address
 from drv_env.settings import above, at_least, checked_number, checked_whole
@@ -71,6 +72,9 @@ class ChatClient:
         max_tokens: the most tokens of a reply; None leaves it to the server.
         prices: US dollars per million prompt and completion tokens.
         extra: further fields of every request's body.
+        leave_out: optional fields that the server doesn't take, as for
+            :class:`~drv_env.request_fields.RequestFields`; what it refuses is left out anyway.
+        max_tokens_field: what the server calls the limit of a reply's tokens.
 
     Raises:
         SettingError: for an endpoint that is no http url or holds credentials, or a blank model.
@@ -88,6 +92,8 @@ class ChatClient:
         max_tokens: int | None = None,
         prices: tuple[float, float] = (0.0, 0.0),
         extra: Mapping[str, Any] | None = None,
+        leave_out: Collection[str] = (),
+        max_tokens_field: str = "max_tokens",
     ) -> None:
         base = service_address(base_url).removesuffix("/chat/completions")
         if not model.strip():
@@ -109,6 +115,7 @@ class ChatClient:
         self._max_tokens = max_tokens
         self._prices = prices
         self._extra = dict(extra or {})
+        self.fields = RequestFields(leave_out, max_tokens_field)
         self.takes_format: bool = True
         """False once the server has failed with ``response_format`` and not without."""
 
@@ -150,14 +157,14 @@ class ChatClient:
         body.update(extra or {})
         seconds = self._timeout if timeout is None else timeout
         if response_format is None or not self.takes_format:
-            return await self._ask(body, seconds)
+            return await self._fitted(body, seconds)
         try:
-            reply = await self._ask({**body, "response_format": dict(response_format)}, seconds)
+            reply = await self._fitted({**body, "response_format": dict(response_format)}, seconds)
             return replace(reply, formatted=True)
         except ToolError as error:
             if error.kind not in ("rejected", "bad_reply") and not _is_about_format(error):
                 raise
-        reply = await self._ask(body, seconds)
+        reply = await self._fitted(body, seconds)
         self.drop_format("fails with it")  # only now: without it, the same request was accepted
         return reply
 
@@ -179,6 +186,10 @@ class ChatClient:
         """Close the client's own connections; may be called twice."""
         if self._own_http:
             await self._http.close()
+
+    async def _fitted(self, body: Mapping[str, Any], seconds: float) -> ChatReply:
+        server = f"the chat server at {mask(self.base_url)}"
+        return await self.fields.send(body, lambda sent: self._ask(sent, seconds), server)
 
     async def _ask(self, body: Mapping[str, Any], seconds: float) -> ChatReply:
         headers = {"Authorization": Secret(f"Bearer {self._key.reveal()}")} if self._key else {}

@@ -11,6 +11,7 @@ import socket
 import time
 from contextlib import suppress
 from http import HTTPStatus
+from typing import Any
 
 import aiohttp
 
@@ -54,16 +55,33 @@ def kind_of_status(status: int, said: str) -> tuple[str, bool]:
 
 
 def _said(reply: HttpReply) -> str:
-    """The message of a JSON error body, shortened; nothing of any other body."""
+    """What an error's body says, shortened: the message of JSON, or plain text.
+
+    Nothing of any other body.
+    """
     try:
         value = jsonlib.loads(reply.body)
     except (ValueError, RecursionError):
+        plain = reply.headers.get("content-type", "").partition(";")[0].strip() == "text/plain"
+        value = reply.body.decode("utf-8", "replace") if plain else ""
+    return " ".join(_message(value).split())[:300]
+
+
+def _message(value: Any, depth: int = 0) -> str:
+    """The message in an error's JSON, after the names of the fields that it is about."""
+    if isinstance(value, str):
+        return value
+    if depth > 3:
         return ""
-    for _ in range(3):
-        if isinstance(value, dict):
-            names = ("message", "error", "detail", "readableMessage", "msg")
-            value = next((value[name] for name in names if value.get(name)), "")
-    return " ".join(value.split())[:300] if isinstance(value, str) else ""
+    if isinstance(value, list):  # such as pydantic's, one entry a field
+        return "; ".join(filter(None, (_message(item, depth + 1) for item in value[:5])))
+    if not isinstance(value, dict):
+        return ""
+    names = ("message", "error", "detail", "readableMessage", "msg", "errors")
+    said = next((_message(value[name], depth + 1) for name in names if value.get(name)), "")
+    place = value.get("param") or value.get("loc")
+    last = place[-1] if isinstance(place, list) and place else place
+    return f"{last}: {said}" if isinstance(last, str) and last not in said else said
 
 
 def retry_after(value: str | None) -> float | None:

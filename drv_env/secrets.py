@@ -159,6 +159,11 @@ class Keys:
         judge_key: JUDGE_API_KEY; API_KEY where neither it nor JUDGE_API_BASE is set, for a
             key is not sent to an endpoint that it was not given for.
         judge_model: JUDGE_MODEL_NAME.
+        api_omit: API_OMIT_FIELDS, names of optional fields that the endpoint doesn't take
+            (:data:`drv_env.request_fields.OPTIONAL`), with commas between.
+        api_limit: API_MAX_TOKENS_FIELD, such as ``max_completion_tokens``.
+        judge_omit, judge_limit: JUDGE_OMIT_FIELDS, JUDGE_MAX_TOKENS_FIELD; where JUDGE_API_BASE
+            is unset, those of API_BASE.
         proxy: PROXY, such as ``http://user:password@host:port``.
     """
 
@@ -170,6 +175,10 @@ class Keys:
     judge_base: str | None = None
     judge_key: Secret | None = None
     judge_model: str | None = None
+    api_omit: tuple[str, ...] = ()
+    api_limit: str = "max_tokens"
+    judge_omit: tuple[str, ...] = ()
+    judge_limit: str = "max_tokens"
     proxy: Secret | None = None
 
     @classmethod
@@ -186,7 +195,8 @@ class Keys:
                 that does not exist is passed over.  None reads no file.
 
         Raises:
-            SettingError: for an endpoint whose address holds credentials, and for a file that
+            SettingError: for an endpoint whose address holds credentials, for a field that is no
+                optional one, and for a file that
                 can't be read (:mod:`drv_env.env_file`).
 
         Example:
@@ -196,6 +206,7 @@ class Keys:
         """
         # both need this module
         from drv_env.env_file import read_env_file
+        from drv_env.request_fields import check_field_names
         from drv_env.service_address import refuse_credentials
 
         values: dict[str, str | None] = {}
@@ -212,9 +223,20 @@ class Keys:
                 refuse_credentials(found, name, f"put the key into {key}")
             return found
 
+        def fields(whose: str) -> tuple[tuple[str, ...], str] | None:
+            called = f"{whose}_OMIT_FIELDS", f"{whose}_MAX_TOKENS_FIELD"
+            omit, limit = map(plain, called)
+            if omit is None and limit is None:
+                return None
+            names = tuple((omit or "").replace(",", " ").split())
+            check_field_names(names, limit or "max_tokens", called)
+            return names, limit or "max_tokens"
+
         base, key = address("API_BASE", "API_KEY"), as_secret(plain("API_KEY"))
         judge_base = address("JUDGE_API_BASE", "JUDGE_API_KEY")
         judge_key = as_secret(plain("JUDGE_API_KEY"))
+        api_fields = fields("API") or ((), "max_tokens")
+        judge_fields = fields("JUDGE") or (((), "max_tokens") if judge_base else api_fields)
         jina = (plain("JINA_API_KEYS") or "").split(",")
         return cls(
             serper=as_secret(plain("SERPER_KEY_ID")),
@@ -225,6 +247,10 @@ class Keys:
             judge_base=judge_base or base,
             judge_key=judge_key or (None if judge_base else key),
             judge_model=plain("JUDGE_MODEL_NAME"),
+            api_omit=api_fields[0],
+            api_limit=api_fields[1],
+            judge_omit=judge_fields[0],
+            judge_limit=judge_fields[1],
             proxy=proxy_secret(plain("PROXY")),
         )
 

@@ -52,7 +52,8 @@ class OpenAIChatEngine:
         max_in_flight: requests that the server works on at a time; further ones wait.
         retry: which failures are tried again, and when.
         extra: further fields of every request's body; they win over the engine's own.
-        leave_out: names of :data:`FIELDS` that the server doesn't take; never sent.
+        leave_out: names of :data:`FIELDS` that the server doesn't take; never sent.  One that
+            it refuses by name is left out as well, and that is said once.
         max_tokens_field: what the server calls the limit; newer models of OpenAI want
             ``max_completion_tokens``.
         control_tokens: further control tokens of the server's tokenizer that a text from
@@ -79,22 +80,24 @@ class OpenAIChatEngine:
     ) -> None:
         checked_number("timeout", timeout, above(0, "seconds"))
         checked_whole("max_in_flight", max_in_flight, at_least(1))
-        if isinstance(leave_out, str) or not set(leave_out) <= set(FIELDS):
-            raise SettingError(f"leave_out must be names among {FIELDS}, got {leave_out!r}")
         if isinstance(control_tokens, str) or any(len(token) < 2 for token in control_tokens):
             raise SettingError(
                 f"control_tokens must be texts of two characters or more, got {control_tokens!r}"
             )
         self._own_http = HttpClient(limit=max_in_flight) if http is None else None
         self._chat = ChatClient(
-            base_url, model, api_key, http=http or self._own_http, timeout=timeout
+            base_url,
+            model,
+            api_key,
+            http=http or self._own_http,
+            timeout=timeout,
+            leave_out=leave_out,
+            max_tokens_field=max_tokens_field,
         )
         self._name = f"the chat server at {mask(self._chat.base_url)}"
         self._gate = Gate(max_in_flight, self._name)
         self._retry = retry
         self._extra = dict(extra or {})
-        self._leave_out = frozenset(leave_out)
-        self._max_tokens_field = max_tokens_field
         self._tokens = (*ODD_TOKENS, *control_tokens)
 
     def __repr__(self) -> str:
@@ -146,11 +149,4 @@ class OpenAIChatEngine:
             "stop": list(sampling.stop) or None,
             "seed": sampling.seed,
         }
-        kept = {
-            name: value
-            for name, value in fields.items()
-            if value is not None and name not in self._leave_out
-        }
-        if "max_tokens" in kept:
-            kept[self._max_tokens_field] = kept.pop("max_tokens")
-        return kept
+        return {name: value for name, value in fields.items() if value is not None}

@@ -11,7 +11,7 @@ The server finds what it has computed of an episode by itself: leave its prefix 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from agents.engines.base import Completion, Ids, Sampling, Spans, WeightSource
 from agents.engines.checks import check_spans, checked_ids
 from drv_env.errors import EngineError, SettingError
 from drv_env.http import HttpClient
+from drv_env.request_fields import RequestFields
 from drv_env.retry import RetryPolicy
 from drv_env.secrets import Secret, mask
 from drv_env.settings import above, at_least, checked_number, checked_whole
@@ -65,6 +66,9 @@ class OpenAIServerEngine:
         retry: which failures are tried again, and when.
         extra: further fields of every request to generate or score; they win over the
             engine's own.
+        leave_out: optional fields that the server doesn't take, as for
+            :class:`~drv_env.request_fields.RequestFields`; what it refuses is left out anyway.
+        max_tokens_field: what the server calls the limit of a reply's tokens.
         vocabulary: how many ids the model has; a request or an answer with others is
             refused.  None where that isn't known; whoever plays on the engine knows the
             tokenizer's.
@@ -84,6 +88,8 @@ class OpenAIServerEngine:
         max_in_flight: int = 256,
         retry: RetryPolicy = PATIENCE,
         extra: Mapping[str, Any] | None = None,
+        leave_out: Collection[str] = (),
+        max_tokens_field: str = "max_tokens",
         vocabulary: int | None = None,
     ) -> None:
         if vocabulary is not None and vocabulary < 1:
@@ -103,6 +109,7 @@ class OpenAIServerEngine:
         self._gate = Gate(max_in_flight, self._name)
         self._retry = retry
         self._extra = dict(extra or {})
+        self._fields = RequestFields(leave_out, max_tokens_field)
         self._known: _Server | None = None
         self._asking: PerLoop[asyncio.Lock] = PerLoop(asyncio.Lock)
 
@@ -175,8 +182,12 @@ class OpenAIServerEngine:
 
     async def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
         body = {**body, **self._extra}
+
+        async def post(sent: dict[str, Any]) -> Any:
+            return await self._json.post("/completions", sent)
+
         answer = await ask(
-            self._gate, self._retry, self._name, lambda: self._json.post("/completions", body)
+            self._gate, self._retry, self._name, lambda: self._fields.send(body, post, self._name)
         )
         return read_choice(answer, body["prompt"])
 

@@ -23,7 +23,7 @@ import json
 import re
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -174,12 +174,14 @@ class Judge:
         model: str | None = None,
         temperature: float | None = 0.0,
         timeout: float = 120.0,
+        leave_out: Collection[str] | None = None,
+        max_tokens_field: str | None = None,
         **settings: Any,
     ) -> Judge:
         """The judge that the environment names.
 
-        JUDGE_MODEL_NAME, JUDGE_API_BASE, JUDGE_API_KEY; where the base is unset, API_BASE
-        and API_KEY; PROXY.
+        JUDGE_MODEL_NAME, JUDGE_API_BASE, JUDGE_API_KEY, JUDGE_OMIT_FIELDS,
+        JUDGE_MAX_TOKENS_FIELD; where the base is unset, those of API; PROXY.
 
         Args:
             environ: the variables; the process's own by default.
@@ -187,6 +189,8 @@ class Judge:
             model: in place of JUDGE_MODEL_NAME.
             temperature: of sampling; None leaves it to the server.
             timeout: seconds for a whole request.
+            leave_out: as for :class:`~drv_env.chat.ChatClient`, in place of JUDGE_OMIT_FIELDS.
+            max_tokens_field: likewise, in place of JUDGE_MAX_TOKENS_FIELD.
             **settings: further arguments of :class:`Judge`.
 
         Raises:
@@ -206,6 +210,8 @@ class Judge:
             http=http,
             timeout=timeout,
             temperature=temperature,
+            leave_out=keys.judge_omit if leave_out is None else leave_out,
+            max_tokens_field=max_tokens_field or keys.judge_limit,
         )
         judge = cls(client, **settings)
         judge._http = http

@@ -54,6 +54,13 @@ class ModelOptions:
     """Of the server, such as http://localhost:8000/v1."""
     api_key_env: str = "OPENAI_API_KEY"
     """The variable, in the environment or in .env, that holds the server's key."""
+    omit_field: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="[NAME …]", help_behavior_hint="")
+    ] = ()
+    """Fields that the server doesn't take, such as temperature top_k; one that it refuses by name
+    is left out anyway."""
+    max_tokens_field: _Text = None
+    """What the server calls the limit of a turn's tokens: max_tokens, or max_completion_tokens."""
     tokenizer: _Path = None
     """A folder with the served model's tokenizer and chat template: needed for openai-ids; with
     openai it lets the context be counted."""

@@ -19,6 +19,7 @@ from drv_env.episode import Rules
 from drv_env.errors import SettingError
 from drv_env.json_files import read_object, read_text, why_unread
 from drv_env.prompts import read_system_prompt
+from drv_env.request_fields import check_field_names
 from drv_env.service_address import service_address
 from drv_env.tools.base import ToolSchema
 from replay.chat_templates import CHATML, QWEN3_THINKING
@@ -162,10 +163,18 @@ def _folder(model: ModelOptions, kind: EngineKind, called: Called) -> Path | Non
     if kind in ("transformers", "vllm"):
         if model.base_url is not None:
             raise SettingError(f"--base-url goes with openai and openai-ids, not --engine {kind}")
+        for name in ("omit_field", "max_tokens_field"):
+            if getattr(model, name):
+                raise SettingError(f"{called(name)} goes with a server ({called('base_url')})")
         folder = Path(model.model)
         server = f", or a server with {called('base_url')}" if called is as_option else ""
         refuse_no_model(folder, called("model"), server)
         return model.tokenizer or folder
+    check_field_names(
+        model.omit_field,
+        model.max_tokens_field or "max_tokens",
+        (called("omit_field"), called("max_tokens_field")),
+    )
     if model.base_url is None:
         raise SettingError(f"--engine {kind} needs --base-url, such as http://localhost:8000/v1")
     where = "put the key into the variable that --api-key-env names, OPENAI_API_KEY by default"

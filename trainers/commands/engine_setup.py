@@ -47,6 +47,10 @@ def make_engine(
         return _vllm(options, context, parallel, seed, vllm_arguments)
     assert options.base_url is not None  # checked before
     key = api_key(options.api_key_env)
+    fields: dict[str, Any] = {
+        "leave_out": options.omit_field,
+        "max_tokens_field": options.max_tokens_field or "max_tokens",
+    }
     if kind == "openai-ids":
         from agents.engines.openai_ids import OpenAIServerEngine
 
@@ -56,10 +60,11 @@ def make_engine(
             key,
             max_in_flight=parallel,
             vocabulary=None if pieces is None else pieces.size,
+            **fields,
         )
     from agents.engines.openai_chat import OpenAIChatEngine
 
-    return OpenAIChatEngine(options.base_url, options.model, key, max_in_flight=parallel)
+    return OpenAIChatEngine(options.base_url, options.model, key, max_in_flight=parallel, **fields)
 
 
 def api_key(name: str) -> Secret | None:

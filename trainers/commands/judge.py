@@ -45,6 +45,10 @@ class JudgeCommand:
     """Requests under way at a time."""
     temperature: float | None = 0.0
     """Of the judge's sampling; None leaves it to the server."""
+    omit_field: tuple[str, ...] = ()
+    """Fields that the server doesn't take; one that it refuses by name is left out anyway."""
+    max_tokens_field: str | None = None
+    """What the server calls the limit of a reply's tokens, in place of JUDGE_MAX_TOKENS_FIELD."""
     confidence: float = 0.95
     """Of the interval."""
     json: bool = False
@@ -60,10 +64,16 @@ class JudgeCommand:
         from drv_env import background
         from drv_env.cassette import CassetteStore
         from drv_env.errors import JudgeError
+        from drv_env.request_fields import check_field_names
         from drv_env.rewards.calibration import agreement, wilson_interval
         from drv_env.rewards.judge import Judge
         from drv_env.rewards.labelled import read_labelled
 
+        check_field_names(
+            self.omit_field,
+            self.max_tokens_field or "max_tokens",
+            ("--omit-field", "--max-tokens-field"),
+        )
         wilson_interval(0, 0, self.confidence)  # a bad setting is told before anything is asked
         labelled = read_labelled(self.file)
         store = None if self.cassette is None else CassetteStore(self.cassette)
@@ -71,6 +81,8 @@ class JudgeCommand:
             judge = Judge.from_env(
                 model=self.model,
                 temperature=self.temperature,
+                leave_out=self.omit_field or None,
+                max_tokens_field=self.max_tokens_field,
                 attempts=self.attempts,
                 limit=self.limit,
                 cassette=store,

@@ -120,7 +120,14 @@ class LiveTools:
             reader = JinaReader(keys.jina, proxy=keys.proxy)
         digester: Digester = PassageExtractor()
         if keys.api_base and keys.summary_model:
-            digester = Summariser(ChatClient(keys.api_base, keys.summary_model, keys.api_key))
+            chat = ChatClient(
+                keys.api_base,
+                keys.summary_model,
+                keys.api_key,
+                leave_out=keys.api_omit,
+                max_tokens_field=keys.api_limit,
+            )
+            digester = Summariser(chat)
         return cls(Serper(keys.serper, proxy=keys.proxy), reader, digester, **settings)
 
     @property

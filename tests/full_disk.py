@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,17 @@ LEVELS = [0, 1, 4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 51
 """KiB of room."""
 
 
-def prepare(given: Path) -> None:
-    """Inputs of every kind."""
+PLAYED = {"rollout", "eval", "sft", "igpo"}
+"""What a model plays, or learns."""
+
+
+def prepare(given: Path, names: Iterable[str]) -> None:
+    """Inputs of every kind that the commands of these names take."""
     from drv_env.cassette import CassetteStore, Recorded
     from drv_env.worlds import WorldRecipe, questions
     from tests.replay import raw_rows as raw
     from tests.replay import recordings as made
     from tests.replay.conftest import byte_level_bpe
-    from tests.small_agent import save_small_agent
 
     raw.write_parquet(given / "raw.parquet", raw.many(16))
     chats = [{"messages": made.spaced()}, {"messages": made.tight()}] * 8
@@ -52,7 +55,10 @@ def prepare(given: Path) -> None:
     tasks = questions(WorldRecipe(3).build(), hops=(1,))[:4]
     rows = [{"question": t.question, "answer": t.answers[0], "world": t.world} for t in tasks]
     (given / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    save_small_agent(given / "agent")
+    if PLAYED & set(names):
+        from tests.small_agent import save_small_agent
+
+        save_small_agent(given / "agent")
 
 
 def commands(given: Path, out: Path) -> dict[str, list[str]]:
@@ -224,7 +230,7 @@ def inside(way: str, disk: Path, names: list[str], levels: list[int]) -> None:
     """Try the commands; a line of JSON each time."""
     with tempfile.TemporaryDirectory(prefix="drv-given-") as folder:
         given = Path(folder)
-        prepare(given)
+        prepare(given, names)
         for name in names:
             try_command(way, disk, name, given, levels, say)
 

@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.full_disk import clear, commands, content, prepare, say  # noqa: E402
+from tests.full_disk import PLAYED, clear, commands, content, prepare, say  # noqa: E402
 
 CHANGES = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 QUICK = ("clean", "rows", "web", "convert, parquet")
@@ -133,7 +133,7 @@ def _import(names: list[str]) -> None:
 
     assert all((pyarrow.parquet, rich.console, rich.progress, drv_env.cassette, replay.pipeline))
     assert all((replay.web, trainers.commands.agent_setup))
-    if set(names) & {"rollout", "eval", "sft", "igpo"}:
+    if PLAYED & set(names):
         import trainers.commands.train
 
         assert trainers.commands.train
@@ -149,7 +149,7 @@ def try_all(names: list[str], places: int, signals: list[int]) -> list[dict[str,
         if child == 0:
             code = 1
             try:
-                prepare(given)
+                prepare(given, names)
                 code = 0
             finally:
                 os._exit(code)

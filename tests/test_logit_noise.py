@@ -1,14 +1,8 @@
 """The noise of ``make test-anywhere`` is there, small, and the same for the same computation."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import torch
 
-from tests import logit_noise
-from tests.patience import HANGS
+from tests import logit_noise, warm_process
 
 SCRIPT = """
 import torch
@@ -30,14 +24,7 @@ print([*states[0, -1, :4].tolist(), *logits[0, -1, :4].tolist(), *log_probs[:4].
 
 
 def figures(noise: str) -> torch.Tensor:
-    root = str(Path(__file__).parent.parent)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={**os.environ, logit_noise.SWITCH: noise, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-    )
+    done = warm_process.run(SCRIPT, env={logit_noise.SWITCH: noise})
     assert done.returncode == 0, done.stderr
     return torch.tensor([float(word) for word in done.stdout.strip("[]\n").split(",")]).double()
 

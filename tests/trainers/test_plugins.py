@@ -1,9 +1,5 @@
 """Trainers and advantages of a user's own: the examples, run as their first lines say."""
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +8,7 @@ import pytest
 from drv_env import Ending, Task, TurnReward
 from drv_env.errors import SettingError
 from replay.trajectory import Trajectory, TurnRecord
-from tests.patience import HANGS
+from tests import warm_process
 from tests.trainers.train_runs import metrics, save_untrained
 from trainers.registry import ADVANTAGES, import_plugins
 
@@ -59,16 +55,9 @@ def test_the_example_runs_from_its_folder(tiny_game, tmp_path, trainer, config):
         "outcome": "f1",
     }
     options = [str(word) for name, value in small.items() for word in (f"--{name}", value)]
-    drv = shutil.which("drv", path=str(Path(sys.executable).parent))
-    assert drv is not None
-    done = subprocess.run(
-        [drv, "train", trainer, "--config", f"configs/{config}.yaml", *options],
-        cwd=EXAMPLES,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-    )
+    drv = "import sys; from trainers.cli import main; sys.exit(main())"
+    asked = ["train", trainer, "--config", f"configs/{config}.yaml", *options]
+    done = warm_process.run(drv, *asked, cwd=EXAMPLES)
     assert done.returncode == 0, done.stderr
     assert "4 episodes at once" in done.stdout
     assert len(metrics(out, "rl")) == 1

@@ -1,10 +1,6 @@
 """A killed run of reinforcement, taken up again, ends as one that was not killed."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +8,7 @@ import torch
 from agents.engines.base import Sampling
 from agents.rollout import RolloutSettings
 from drv_env import SettingError, background
-from tests.patience import HANGS
+from tests import warm_process
 from trainers.credit import Credit
 from trainers.rl import RLConfig, train_rl
 
@@ -123,15 +119,8 @@ def whole(tiny_game):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Parameters and steps of a run that nobody killed, and of those that went on."""
-    root, folder = Path(__file__).parents[2], tmp_path_factory.mktemp("runs")
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED_AND_RESUMED, str(folder)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-    )
+    folder = tmp_path_factory.mktemp("runs")
+    done = warm_process.run(KILLED_AND_RESUMED, str(folder))
     assert done.returncode == 0, done.stderr
     return {name: torch.load(folder / name) for name in ("whole", "rollout", "updated", "writing")}
 

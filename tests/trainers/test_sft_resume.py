@@ -2,16 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
 from drv_env import SettingError
-from tests.patience import HANGS
+from tests import warm_process
 from tests.trainers.test_packed_attention import ragged
 from trainers.sft import SFTConfig, train_sft
 
@@ -104,15 +101,7 @@ def parameters(model):
 
 def test_a_kill_at_any_touch_of_the_disk_costs_nothing(tmp_path):
     """Between steps and in the middle of writing, renaming and removing."""
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED_AT_EVERY_TOUCH_OF_THE_DISK, str(tmp_path), "11"],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-    )
+    done = warm_process.run(KILLED_AT_EVERY_TOUCH_OF_THE_DISK, str(tmp_path), "11")
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 70  # that many touches there are at least
 

@@ -1,23 +1,17 @@
 """``drv train``: whole runs on the tiny game, killed and gone on with, and their plans."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from replay.store import read_trajectories
-from tests.patience import HANGS
+from tests import warm_process
 from tests.trainers.train_runs import DECIDED, SMALL, decided, metrics, save_untrained, train
 from trainers.cli import main
 from trainers.runs import rl_run
-
-ROOT = Path(__file__).parents[2]
 
 KILLED = f"""
 import os, signal, sys
@@ -142,14 +136,7 @@ def test_a_run_leaves_metrics_trajectories_and_checkpoints(whole, cloned):
 def test_a_killed_run_goes_on_with_the_same_command(whole, cloned, tmp_path):
     out = tmp_path / "out"
     arguments = ["train", "igpo", "--model.folder", str(cloned), "--out", str(out), *SMALL]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(cloned), *arguments],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-    )
+    killed = warm_process.run(KILLED, str(cloned), *arguments)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert metrics(out, "rl")[-1]["step"] == 2  # which was not saved, and is taken again
     assert main(arguments) == 0
@@ -276,13 +263,6 @@ def test_the_trainers_modules_are_the_same_commands(folder, cloned, tmp_path, ca
         told.append(capfd.readouterr().out)
         assert f"{name}: the plan" in told[-1]
         commands.append((name, asked))
-    done = subprocess.run(
-        [sys.executable, "-c", MODULES, json.dumps(commands)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-    )
+    done = warm_process.run(MODULES, json.dumps(commands))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\0") == [*told, ""]

@@ -10,6 +10,7 @@ own type.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -71,11 +72,48 @@ class TaskDataError(DrvError):
 
 
 class SettingError(DrvError, ValueError):
-    """A setting can't work; the message names it, its value and what would."""
+    """A setting can't work; the message names it, its value and what would.
+
+    Args:
+        message: begins with the setting's name, where one is given.
+        setting: the name, for whoever calls it otherwise: an option of the command line, say.
+
+    Example:
+        >>> error = SettingError("seed must be at least 0, got -1", setting="seed")
+        >>> str(error.called("--world"))
+        '--world must be at least 0, got -1'
+    """
+
+    def __init__(self, message: str = "", *, setting: str | None = None) -> None:
+        super().__init__(message)
+        self.setting = setting
+
+    def called(self, name: str) -> SettingError:
+        """The same with the setting under another name; of a list's item, the list's."""
+        told = str(self)
+        if self.setting is None or not told.startswith(self.setting):
+            return self
+        rest = re.sub(r"^\[\d+\]", "", told.removeprefix(self.setting))
+        return type(self)(name + rest, setting=name)
 
 
 class DiskError(SettingError):
     """A file can't be written where it was asked for; the message names it and says what to do."""
+
+
+@contextmanager
+def settings_called(**names: str) -> Iterator[None]:
+    """Call settings otherwise in errors that leave the block: ``seed="world"``, for instance.
+
+    Raises:
+        SettingError: with the other name in its message.
+    """
+    try:
+        yield
+    except SettingError as error:
+        if error.setting in names:
+            raise error.called(names[error.setting]) from error.__cause__
+        raise
 
 
 @contextmanager

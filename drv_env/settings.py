@@ -112,12 +112,12 @@ def checked_whole(name: str, value: Any, limits: Limits = ANY) -> int:
             1.5, NaN) or out of range.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise SettingError(f"{name} must be a whole number, got {shown(value)}")
+        raise _refused(name, f"must be a whole number, got {shown(value)}")
     number = int(value)
     if not limits.hold(number):
-        raise SettingError(f"{name} must be {limits}, got {shown(number)}")
+        raise _refused(name, f"must be {limits}, got {shown(number)}")
     if not -LARGEST <= number <= LARGEST:
-        raise SettingError(f"{name} must be at most {LARGEST} (2^63 - 1), got {shown(number)}")
+        raise _refused(name, f"must be at most {LARGEST} (2^63 - 1), got {shown(number)}")
     return number
 
 
@@ -131,13 +131,13 @@ def checked_number(name: str, value: Any, limits: Limits = ANY) -> float:
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return checked_whole(name, value, limits)
     if not isinstance(value, float | np.floating) or math.isnan(value):
-        raise SettingError(f"{name} must be a number, got {shown(value)}")
+        raise _refused(name, f"must be a number, got {shown(value)}")
     number = float(value)
     if not limits.hold(number):
-        raise SettingError(f"{name} must be {limits}, got {number}")
+        raise _refused(name, f"must be {limits}, got {number}")
     if math.isinf(number) and not limits.infinite:
         wanted = "" if limits.least == -math.inf else f"{limits} and "
-        raise SettingError(f"{name} must be {wanted}finite, got {number}")
+        raise _refused(name, f"must be {wanted}finite, got {number}")
     return number
 
 
@@ -151,7 +151,7 @@ def checked_seed(value: Any) -> int:
     """
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not whole or value < 0:
-        raise SettingError(f"seed must be a whole number of at least 0, got {shown(value)}")
+        raise _refused("seed", f"must be a whole number of at least 0, got {shown(value)}")
     return int(value)
 
 
@@ -167,8 +167,12 @@ def checked_shares(parts: Mapping[str, Any]) -> dict[str, float]:
     )
     positive = numeric and all(share > 0 for share in parts.values())
     if not parts or not positive or not sum(parts.values()) <= 1 + 1e-9:
-        raise SettingError(f"parts must be above 0 and sum to at most 1, got {shown(dict(parts))}")
+        raise _refused("parts", f"must be above 0 and sum to at most 1, got {shown(dict(parts))}")
     return {part: float(share) for part, share in parts.items()}
+
+
+def _refused(name: str, why: str) -> SettingError:
+    return SettingError(f"{name} {why}", setting=name.partition("[")[0])
 
 
 def check_fields(record: Any, **limits: Limits) -> None:
@@ -226,17 +230,17 @@ def _checked(name: str, value: Any, hint: Any, limits: Limits) -> Any:
         return checked_number(name, value, limits)
     if hint is bool:
         if not isinstance(value, bool | np.bool_):
-            raise SettingError(f"{name} must be True or False, got {shown(value)}")
+            raise _refused(name, f"must be True or False, got {shown(value)}")
         return bool(value)
     if hint is str and not isinstance(value, str):
-        raise SettingError(f"{name} must be a text, got {shown(value)}")
+        raise _refused(name, f"must be a text, got {shown(value)}")
     if get_origin(hint) is Literal:
         allowed = get_args(hint)
         plain = isinstance(value, str | int) and not isinstance(value, bool)
         if not plain or value not in allowed:
             *most, last = map(str, allowed)
             told = f"{', '.join(most)} or {last}" if most else last
-            raise SettingError(f"{name} may be {told}, got {shown(value)}")
+            raise _refused(name, f"may be {told}, got {shown(value)}")
     if get_origin(hint) is tuple:
         return _checked_tuple(name, value, get_args(hint), limits)
     return value
@@ -244,11 +248,11 @@ def _checked(name: str, value: Any, hint: Any, limits: Limits) -> Any:
 
 def _checked_tuple(name: str, value: Any, kinds: tuple[Any, ...], limits: Limits) -> Any:
     if not isinstance(value, tuple | list | AbstractSet):
-        raise SettingError(f"{name} must be a tuple, got {shown(value)}")
+        raise _refused(name, f"must be a tuple, got {shown(value)}")
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         kinds = (kinds[0],) * len(value)
     if len(kinds) != len(value):
-        raise SettingError(f"{name} must have {len(kinds)} items, got {shown(value)}")
+        raise _refused(name, f"must have {len(kinds)} items, got {shown(value)}")
     items = tuple(
         _checked(f"{name}[{place}]", item, kind, limits)
         for place, (item, kind) in enumerate(zip(value, kinds, strict=True))

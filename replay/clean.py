@@ -64,7 +64,7 @@ class CleanRules:
     def __post_init__(self) -> None:
         check_fields(self, longest_message=at_least(1))
         if not self.tools:
-            raise SettingError("tools must name at least one tool")
+            raise SettingError("tools must name at least one tool", setting="tools")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Resampling:
         if limits != sorted(set(limits)):
             raise SettingError(f"the steps of turns must rise, got {limits}")
         if min([*(weight for _, weight in self.steps), self.beyond]) < 1:
-            raise SettingError(f"weights must be at least 1, got {self}")
+            raise SettingError(f"weights must be at least 1, got {self}", setting="weights")
 
     @classmethod
     def parse(cls, text: str) -> Resampling:
@@ -67,7 +67,8 @@ class Resampling:
             if isinstance(error, SettingError):
                 raise
             raise SettingError(
-                f"weights are written MOST_TURNS:WEIGHT,…,WEIGHT as in 50:1,100:2,5, got {text!r}"
+                f"weights are written MOST_TURNS:WEIGHT,…,WEIGHT as in 50:1,100:2,5, got {text!r}",
+                setting="weights",
             ) from None
 
     def weight(self, turns: int) -> int:

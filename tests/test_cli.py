@@ -146,7 +146,7 @@ def test_its_checkpoint_loads_with_transformers_and_its_template_here(small_demo
 
 def test_a_count_that_cannot_work_is_one_line(tmp_path, capsys):
     assert main(["demo", "--questions", "0", "--out", str(tmp_path / "run")]) == 1
-    assert capsys.readouterr().err == "drv: questions must be at least 1, got 0\n"
+    assert capsys.readouterr().err == "drv: --questions must be at least 1, got 0\n"
     assert not (tmp_path / "run").exists()
 
 

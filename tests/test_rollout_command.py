@@ -162,7 +162,7 @@ def test_bad_rows_are_told_and_left_out(file, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--group-size", "0"), "group_size must be at least 1"),
+        (("--group-size", "0"), "--group-size must be at least 1"),
         (("--parallel", "0"), "--parallel must be at least 1"),
         (("--questions", "9"), "--questions must be from 1 to the 4"),
         (("--part", "test"), "--part goes with questions about a world"),

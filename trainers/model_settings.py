@@ -35,7 +35,7 @@ class LoRASettings:
     def __post_init__(self) -> None:
         check_fields(self, rank=at_least(1), alpha=above(0), dropout=between(0, 1, most_open=True))
         if not self.targets:
-            raise SettingError("targets names no layer")
+            raise SettingError("targets names no layer", setting="targets")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

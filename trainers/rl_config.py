@@ -109,7 +109,8 @@ class RLConfig(OptimiserSettings):
         if self.group_size < 2:
             raise SettingError(
                 f"group_size must be at least 2 (rewards are compared within a group), "
-                f"got {self.group_size}"
+                f"got {self.group_size}",
+                setting="group_size",
             )
         if self.sampling is not None:
             _check_sampling(self.sampling)

@@ -81,11 +81,16 @@ def check_way(way: RolloutWay, settings: RolloutSettings, max_staleness: int) ->
     if way == "async":
         return
     if max_staleness:
-        raise SettingError("max_staleness needs rollouts='async': in lock-step nothing runs ahead")
+        raise SettingError(
+            "max_staleness needs async rollouts: in lock-step (vector) nothing runs ahead",
+            setting="max_staleness",
+        )
     plain = RolloutSettings()
     for name in ("max_requests", "max_calls", "episode_timeout", "stragglers"):
         if getattr(settings, name) != getattr(plain, name):
-            raise SettingError(f"{name} needs rollouts='async'")
+            raise SettingError(
+                f"rollout.{name} needs async rollouts, not vector", setting=f"rollout.{name}"
+            )
 
 
 def play_all(

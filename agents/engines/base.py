@@ -72,7 +72,9 @@ class Sampling:
             seed=SEED,
         )
         if "" in self.stop:
-            raise SettingError(f"stop must be a tuple of texts that aren't empty: {self.stop!r}")
+            raise SettingError(
+                f"stop must be a tuple of texts that aren't empty: {self.stop!r}", setting="stop"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,11 +147,15 @@ def best_value(values: Iterable[float]) -> float | None:
 def check_settings(kind: str, answers: str, tools: Collection[str]) -> None:
     """Raise :class:`SettingError` for a setting that can't work."""
     if kind not in ("log_prob_diff", "prob_diff"):
-        raise SettingError(f"kind must be 'log_prob_diff' or 'prob_diff', got {kind!r}")
+        raise SettingError(
+            f"kind must be 'log_prob_diff' or 'prob_diff', got {kind!r}", setting="kind"
+        )
     if answers not in ("first", "best"):
-        raise SettingError(f"answers must be 'first' or 'best', got {answers!r}")
+        raise SettingError(f"answers must be 'first' or 'best', got {answers!r}", setting="answers")
     if isinstance(tools, str) or not tools:
-        raise SettingError(f"tools must be a non-empty collection of tool names, got {tools!r}")
+        raise SettingError(
+            f"tools must be a non-empty collection of tool names, got {tools!r}", setting="tools"
+        )
 
 
 def check_scorer(scorer: Any) -> None:

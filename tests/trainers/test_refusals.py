@@ -28,38 +28,41 @@ def folder(tiny_game, tmp_path_factory):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("--rules.max-context 40", "rules.max_context=40 is too small: the opening takes"),
+        ("--rules.max-context 40", "--rules.max-context=40 is too small: the opening takes"),
         ("--rules.max-turn-tokens 300", "and 716 are held back for one turn"),
-        ("--rules.max-context 9999", "rules.max_context is 9,999, but the model has 512 positions"),
+        (
+            "--rules.max-context 9999",
+            "--rules.max-context is 9,999, but the model has 512 positions",
+        ),
         (
             "--rl.tasks-per-step 4 --tasks.source {folder}/three.jsonl --evaluation.every 0",
-            "rl.tasks_per_step is 4, but there are 3 questions",
+            "--rl.tasks-per-step is 4, but there are 3 questions",
         ),
-        ("--evaluation.questions 9999", "evaluation.questions must be from 1 to the"),
+        ("--evaluation.questions 9999", "--evaluation.questions must be from 1 to the"),
         ("--evaluation.part train", "of the held-out questions are trained on"),
         (
             "--evaluation.questions 3 --tasks.source {folder}/three.jsonl",
-            "evaluation.questions holds out all 3 questions",
+            "--evaluation.questions holds out all 3 questions",
         ),
-        ("--tasks.questions 0", "tasks.questions must be from 1 to the"),
+        ("--tasks.questions 0", "--tasks.questions must be from 1 to the"),
         ("--tasks.source {folder}/no.jsonl", "no.jsonl"),
-        ("--model.lora.rank 4 --model.lora.dropout 0.1", "model.lora.dropout is 0.1"),
-        ("--model.chat-template nothing", "model.chat_template nothing is none of own"),
-        ("--model.device tpu0x", "model.device can't be 'tpu0x'"),
-        ("--rl.precision bfloat16", "rl.precision is said by model.precision"),
-        ("--rl.rollout.seed None", "rl.rollout.seed must be a number"),
-        ("--rl.rollout.group-size 3", "rl.group_size decides"),
+        ("--model.lora.rank 4 --model.lora.dropout 0.1", "--model.lora.dropout is 0.1"),
+        ("--model.chat-template nothing", "--model.chat-template nothing is none of own"),
+        ("--model.device tpu0x", "--model.device can't be 'tpu0x'"),
+        ("--rl.precision bfloat16", "--rl.precision is said by --model.precision"),
+        ("--rl.rollout.seed None", "--rl.rollout.seed must be a number"),
+        ("--rl.rollout.group-size 3", "--rl.group-size decides"),
         ("--rl.advantages mine", "there is no way to advantages 'mine'"),
-        ("--engine.gpu-memory 0.5", "engine.gpu_memory goes with engine.kind vllm"),
-        ("--tools.web x", "tools.web goes with tools.kind recorded, not offline"),
-        ("--tools.kind live", "need tools.kind offline, not live"),
+        ("--engine.gpu-memory 0.5", "--engine.gpu-memory goes with --engine.kind vllm"),
+        ("--tools.web x", "--tools.web goes with --tools.kind recorded, not offline"),
+        ("--tools.kind live", "need --tools.kind offline, not live"),
         ("--plugins no_such_module", "the plugin no_such_module can't be imported"),
         ("--config {folder}/no.yaml", "no.yaml can't be read"),
         ("--preset paper-sft", "the preset has data, sft"),
         ("--out {folder}/mine.txt", "holds other files and no run"),
         ("--out {folder}/three.jsonl", "is a file"),
         ("--model.folder {folder}", "no such folder with a model"),
-        ("-- --train.x 1", "cluster.flags are for OpenRLHF, but backend is device"),
+        ("-- --train.x 1", "--cluster.flags are for OpenRLHF, but backend is device"),
     ],
 )
 def test_one_line_names_what_cannot_work(folder, tmp_path, capsys, more, said):
@@ -75,9 +78,6 @@ def test_one_line_names_what_cannot_work(folder, tmp_path, capsys, more, said):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("--rl.group-size 1", "settings.rl: group_size must be at least 2"),
-        ("--rl.credit.gamma 5", "settings.rl.credit: gamma must be in (0, 1], got 5.0"),
-        ("--rl.rollout.stragglers ask", "settings.rl: stragglers needs rollouts='async'"),
         ("--rl.stpes 3", "--rl.stpes"),
         ("--rl.learning-rate fast", "--rl.learning-rate"),
     ],
@@ -92,6 +92,29 @@ def test_an_option_that_cannot_work_is_named(folder, tmp_path, capsys, more, sai
 @pytest.mark.parametrize(
     ("more", "said"),
     [
+        ("--rl.group-size 1", "--rl.group-size must be at least 2"),
+        ("--rl.credit.gamma 5", "--rl.credit.gamma must be in (0, 1], got 5.0"),
+        ("--rl.rollout.stragglers ask", "--rl.rollout.stragglers needs async rollouts"),
+        ("--rl.gain.tools", "--rl.gain.tools must be a non-empty collection"),
+        ("--tools.world -1", "--tools.world must be at least 0, got -1"),
+        ("--rl.tasks-per-step 4000", "--rl.tasks-per-step is 4000, but there are"),
+        ("--rules.max-turns 0", "--rules.max-turns must be at least 1, got 0"),
+        ("--tasks.questions 0", "--tasks.questions must be from 1 to the"),
+        ("--engine.gpu-memory 0.5", "--engine.gpu-memory goes with --engine.kind vllm"),
+    ],
+)
+def test_a_value_that_cannot_work_is_one_line_that_names_its_option(
+    folder, tmp_path, capsys, more, said
+):
+    assert train("igpo", folder / "untrained", tmp_path / "out", *more.split()) == 1
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert line.startswith("drv: ")
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
         ("", "data needs either rows"),
         ("--model.folder {folder}/no --plan", "no: no such folder with a model (config.json)"),
         ("--data.rows {folder}", "holds no finished token documents"),
@@ -99,9 +122,9 @@ def test_an_option_that_cannot_work_is_named(folder, tmp_path, capsys, more, sai
         ("--data.trajectories {folder}/expert.parquet --data.held-out 0.001", "holds out 0 and"),
         (
             "--data.trajectories {folder}/expert.parquet --data.max-tokens 5",
-            "trajectories keeps a token to learn within data.max_tokens=5; raise it",
+            "trajectories keeps a token to learn within --data.max-tokens=5; raise it",
         ),
-        ("--sft.precision bfloat16", "sft.precision is said by model.precision"),
+        ("--sft.precision bfloat16", "--sft.precision is said by --model.precision"),
     ],
 )
 def test_fine_tuning_refuses_too(folder, tmp_path, capsys, more, said):
@@ -192,8 +215,8 @@ def test_the_same_configuration_comes_to_a_plan_of_openrlhf(folder, tmp_path, ca
     assert "evaluation is left out on OpenRLHF" in " ".join(said.split())
     for more, told in (
         (("--model.precision", "float32"), "OpenRLHF computes in bfloat16"),
-        (("--model.lora.rank", "4"), "model.lora.rank: OpenRLHF does not move adapters"),
-        (("--", "--actor.adam.lr", "1"), "--actor.adam.lr is decided by learning_rate"),
+        (("--model.lora.rank", "4"), "--model.lora.rank: OpenRLHF does not move adapters"),
+        (("--", "--actor.adam.lr", "1"), "--actor.adam.lr is decided by --rl.learning-rate"),
     ):
         assert train("igpo", folder / "untrained", out, *SMALL, *on, *more) == 1
         assert told in capsys.readouterr().err
@@ -234,7 +257,7 @@ def test_rows_with_ids_outside_the_vocabulary_are_left_out_and_named(folder, tmp
         ("rl: {steps: .nan}", "steps"),
         ("rl: {group_size: 2.5}", "group_size"),
         ("rl: {rollout: {turn_timeout: .inf}}", "turn_timeout must be above 0 seconds and finite"),
-        ("tools: {world: [-1]}", "world[0] must be at least 0, got -1"),
+        ("tools: {world: [-1]}", "tools.world must be at least 0, got -1"),
         ("rl: {packed: 3}", "packed"),
     ],
 )

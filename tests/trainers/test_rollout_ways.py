@@ -75,7 +75,7 @@ def test_both_ways_roll_out_the_same_episodes_for_a_seed(tiny_game):
     ("settings", "said"),
     [
         ({"rollouts": "threads"}, "vector or async"),
-        ({"max_staleness": 1}, "needs rollouts='async'"),
+        ({"max_staleness": 1}, "needs async rollouts"),
         ({"max_staleness": -1}, "at least 0"),
         ({"rollout": RolloutSettings(stragglers="ask")}, "stragglers needs"),
     ],

@@ -21,16 +21,6 @@ Called = Callable[[str], str]
 """What the user calls a setting: an option here, a place in a file elsewhere."""
 
 
-def as_option(name: str) -> str:
-    """The option of a field.
-
-    Example:
-        >>> as_option("base_url")
-        '--base-url'
-    """
-    return "--" + name.replace("_", "-")
-
-
 _Int = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
 _Float = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
 _Bool = Annotated[bool | None, tyro.conf.arg(metavar="{True,False}", help_behavior_hint="")]

@@ -16,7 +16,7 @@ from typing import Any
 from agents.engines.base import ChatEngine, Engine, Sampling
 from drv_env.context import ContextCounter
 from drv_env.episode import Rules
-from drv_env.errors import SettingError
+from drv_env.errors import SettingError, settings_called
 from drv_env.json_files import read_object, read_text, why_unread
 from drv_env.prompts import read_system_prompt
 from drv_env.request_fields import check_field_names
@@ -33,9 +33,9 @@ from trainers.commands.agent_options import (
     ModelOptions,
     RuleOptions,
     SamplingOptions,
-    as_option,
 )
 from trainers.commands.engine_setup import make_engine
+from trainers.commands.option_names import as_option
 
 Say = Callable[[str], None]
 """Tells the user a line."""
@@ -312,7 +312,8 @@ def _sampling(
             raise SettingError(f"--greedy is temperature 0, but --temperature is {given}")
         chosen["temperature"] = 0.0
     stop_ids = () if template is None else template.stop_ids
-    return Sampling(tokens, stop_ids=stop_ids, **chosen)
+    with settings_called(max_tokens="max_turn_tokens"):
+        return Sampling(tokens, stop_ids=stop_ids, **chosen)
 
 
 def _fingerprint(folder: Path) -> str:

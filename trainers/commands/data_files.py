@@ -128,8 +128,8 @@ class DataRows:
         from replay.template import ChatTemplate
         from replay.token_store import KIND, TokenStore
         from replay.token_writer import write_documents
-        from trainers.commands.agent_options import as_option
         from trainers.commands.agent_setup import template_source
+        from trainers.commands.option_names import as_option
 
         own = template_source(self.chat_template)
         plan = self.out / "packing.json"

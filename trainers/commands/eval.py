@@ -54,12 +54,11 @@ class EvalCommand:
 
         from rich.console import Console
 
-        from drv_env.errors import SettingError
+        from drv_env.settings import at_least, checked_whole
         from drv_env.whole_files import write_text
         from trainers.commands.rolling import Rolling, print_table
 
-        if self.samples < 1:
-            raise SettingError(f"--samples must be at least 1, got {self.samples}")
+        checked_whole("samples", self.samples, at_least(1))
         rolling = Rolling.plan(
             self.agent,
             self.tasks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -15,6 +15,7 @@ from trainers.commands.data import Data
 from trainers.commands.doctor import Doctor
 from trainers.commands.eval import EvalCommand
 from trainers.commands.judge import JudgeCommand
+from trainers.commands.option_names import naming_options, options_of
 from trainers.commands.rollout import RolloutCommand
 from trainers.demo_config import DemoConfig
 
@@ -90,4 +91,6 @@ def run_command(given: Sequence[str]) -> None:
         return
     description = "Deep-research agents: their environment and their training."
     description += " drv --version says which version this is."
-    tyro.cli(Command, prog="drv", description=description, args=given).run()  # type: ignore[call-overload]
+    command: Any = tyro.cli(Command, prog="drv", description=description, args=given)  # type: ignore[call-overload]
+    with naming_options(options_of(command)):
+        command.run()

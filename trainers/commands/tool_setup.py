@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from drv_env.errors import SettingError
 from drv_env.play import Outcome
+from drv_env.settings import SEED, checked_whole
 from drv_env.tasks import Task
 from drv_env.tools.base import Tools
 from trainers.agent_file import Agent
@@ -19,8 +20,8 @@ from trainers.commands.agent_options import (
     TaskOptions,
     ToolKind,
     ToolOptions,
-    as_option,
 )
+from trainers.commands.option_names import as_option
 
 OutcomeKind = Literal["exact", "f1", "judge"]
 
@@ -114,6 +115,8 @@ def plan_tools(
     Raises:
         SettingError: when options contradict each other, or one is missing.
     """
+    for seed in options.world or ():
+        checked_whole("world", seed, SEED)
     settings = dict(own["offline"])
     trained_in: tuple[int, ...] = settings.pop("worlds", ())
     kind: ToolKind = options.tools or wanted or "live"

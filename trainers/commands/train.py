@@ -7,7 +7,9 @@ options are made of the trainer's own settings, so that ``--help`` shows each wi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from drv_env.errors import SettingError
+from trainers.commands.option_names import as_option, dotted_options, naming_options
 from trainers.extras import lacking
 from trainers.registry import import_plugins
 from trainers.runs import builtin_trainers
@@ -63,10 +66,12 @@ def run_train(arguments: Sequence[str]) -> None:
     from trainers.commands.rolling import teller
 
     say = teller(Console(stderr=True))
-    job = make_job(trainer, config, say)
-    job.plan.show(Console())
-    if not early.plan:
-        job.run()
+    # settings of a file are known by their places there, which tell the options too
+    with naming_options({} if early.config else dotted_options(config)):
+        job = make_job(trainer, config, say)
+        job.plan.show(Console())
+        if not early.plan:
+            job.run()
 
 
 def _beneath(name: str, early: argparse.Namespace, helping: bool) -> tuple[Trainer, Any]:
@@ -180,14 +185,36 @@ def parse_options(trainer: Trainer, defaults: Any, arguments: Sequence[str]) -> 
         kw_only=True,
         frozen=True,
     )
-    parsed: Any = tyro.cli(
-        command,
-        prog=f"drv train {trainer.name}",
-        description=f"{trainer.summary[:1].upper()}{trainer.summary[1:]}.",
-        args=list(arguments),
-        config=(tyro.conf.AvoidSubcommands,),
-    )
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            parsed: Any = tyro.cli(
+                command,
+                prog=f"drv train {trainer.name}",
+                description=f"{trainer.summary[:1].upper()}{trainer.summary[1:]}.",
+                args=list(arguments),
+                config=(tyro.conf.AvoidSubcommands,),
+            )
+    except SystemExit as stopped:
+        refused = _refused_value(stopped)
+        if refused is None:
+            sys.stderr.write(told.getvalue())
+            raise
+        raise refused from None
     return parsed.settings
+
+
+def _refused_value(stopped: SystemExit) -> SettingError | None:
+    """What a section says of one of its options' values, where that is why tyro stopped."""
+    failed = stopped.__context__
+    error = None if failed is None else failed.__context__
+    section = getattr(failed, "arg", None)
+    if not isinstance(error, SettingError) or not isinstance(section, str):
+        return None
+    place = section.removeprefix("settings").lstrip(".")
+    if error.setting is None:
+        return SettingError(f"{as_option(place)}: {error}")
+    return error.called(as_option(f"{place}.{error.setting}".lstrip(".")))
 
 
 def _early_option(name: str, told: str) -> Any:

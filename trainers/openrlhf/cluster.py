@@ -56,4 +56,6 @@ class Cluster:
             score_tokens=at_least(1),
         )
         if self.zero_stage not in (0, 1, 2, 3):
-            raise SettingError(f"zero_stage may be 0, 1, 2 or 3, got {self.zero_stage}")
+            raise SettingError(
+                f"zero_stage may be 0, 1, 2 or 3, got {self.zero_stage}", setting="zero_stage"
+            )

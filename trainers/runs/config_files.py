@@ -143,6 +143,8 @@ def _told(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"] if not _is_branch(part))
     own = problem.get("ctx", {}).get("error")
     if isinstance(own, SettingError):  # a record's own check, which names the value
+        if own.setting is not None and where:
+            return str(own.called(f"{where}.{own.setting}"))
         return f"{where}: {own}" if where else str(own)
     message = str(problem["msg"])
     return f"{where} can't be {problem['input']!r:.80}: {message[:1].lower()}{message[1:]}"

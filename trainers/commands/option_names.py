@@ -1,0 +1,106 @@
+"""What the user of a command calls a setting: errors name the option, as it is typed.
+
+Records and functions know their own names (``max_turns``), which are the options' with other
+marks: one place puts the option there, for every command.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, get_type_hints
+
+from drv_env.errors import DrvError, SettingError
+
+_NAME = re.compile(r"(?<![\w./\\'\"-])(?<!: )[a-z]+(?:[._][a-z]+)+(?![\w/\\'\"]|\.\w)")
+"""A name that is no English word, no part of a path or a quoted value, and none that a file has,
+which stands behind the file's name and a colon."""
+
+
+def as_option(name: str) -> str:
+    """The option of a field.
+
+    Example:
+        >>> as_option("rl.learning_rate")
+        '--rl.learning-rate'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def options_of(command: Any) -> dict[str, str]:
+    """The options of a command by the names of their fields, those of its parts included.
+
+    Args:
+        command: an instance of its dataclass.
+    """
+    found: dict[str, str] = {}
+    hints = get_type_hints(type(command), include_extras=True)
+    for field in dataclasses.fields(command):
+        value = getattr(command, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= options_of(value)
+            continue
+        metadata = getattr(hints[field.name], "__metadata__", ())
+        if any("Positional" in repr(each) for each in metadata):
+            continue
+        names = [name for each in metadata if (name := getattr(each, "name", None))]
+        found[field.name] = as_option(names[0] if names else field.name)
+    return found
+
+
+def dotted_options(settings: Any) -> dict[str, str]:
+    """The options of ``drv train`` by dotted place, and by the last part where that is enough.
+
+    Args:
+        settings: an instance of a trainer's settings, with its sections.
+    """
+    places = list(_places(settings))
+    ends = [place.rpartition(".")[2] for place in places]
+    found = {end: place for end, place in zip(ends, places, strict=True) if ends.count(end) == 1}
+    return {name: as_option(place) for name, place in {**found, **{p: p for p in places}}.items()}
+
+
+def _places(settings: Any, above: str = "") -> Iterator[str]:
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _places(value, f"{above}{field.name}.")
+        else:
+            yield f"{above}{field.name}"
+
+
+def in_options(error: DrvError, options: Mapping[str, str]) -> str:
+    """What the error says, with options in place of the settings that it names.
+
+    Example:
+        >>> error = SettingError("seed must be at least 0, got -1", setting="seed")
+        >>> in_options(error, {"seed": "--seed"})
+        '--seed must be at least 0, got -1'
+        >>> error = SettingError("the rules hold back 5 tokens (max_turn_tokens)")
+        >>> in_options(error, {"max_turn_tokens": "--max-turn-tokens"})
+        'the rules hold back 5 tokens (--max-turn-tokens)'
+    """
+    told = str(error)
+    if isinstance(error, SettingError) and error.setting and error.setting in options:
+        told = str(error.called(options[error.setting]))
+
+    def named(match: re.Match[str]) -> str:
+        return options.get(match[0], match[0])
+
+    return _NAME.sub(named, told)
+
+
+@contextmanager
+def naming_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Let errors that leave the block name the command's options.
+
+    Raises:
+        DrvError: the same one, saying so.
+    """
+    try:
+        yield
+    except DrvError as error:
+        error.args = (in_options(error, options), *error.args[1:])
+        raise

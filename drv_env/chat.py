@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from drv_env.chat_turns import calls_of, content_text, thought_of
 from drv_env.errors import SettingError, ToolError
 from drv_env.http import HttpClient
 from drv_env.request_fields import RequestFields
@@ -53,7 +54,8 @@ class ChatReply:
     cost: float = 0.0
     reasoning: str = ""
     absent: str = ""
-    calls: bool = False
+    calls: tuple[str, ...] = ()
+    stopped_at: str | None = None
     formatted: bool = False
 
 
@@ -221,8 +223,8 @@ class ChatClient:
             choice = value["choices"][0]  # type: ignore[index]
             message = choice["message"]
             content = message.get("content")
-            text = _text(content)
-            reasoning = _text(message.get("reasoning_content") or message.get("reasoning"))
+            text = content_text(content)
+            calls = tuple(mask(call) for call in calls_of(message))
             usage = value.get("usage") or {}  # type: ignore[union-attr]
             reason = choice.get("finish_reason") or ""
             if not isinstance(usage, dict) or not isinstance(reason, str):
@@ -245,9 +247,10 @@ class ChatClient:
             prompt,
             completion,
             float(cost),
-            mask(reasoning),
+            mask(thought_of(message)),
             mask(_absent(message, content)),
-            bool(message.get("tool_calls") or message.get("function_call")),
+            calls,
+            _stopped_at(choice),
         )
 
 
@@ -262,11 +265,11 @@ def _is_about_format(error: ToolError) -> bool:
     return error.kind == "server_error" and any(word in said for word in _FORMAT_WORDS)
 
 
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        parts = (part.get("text", "") for part in content if isinstance(part, dict))
-        return "".join(part for part in parts if isinstance(part, str))
-    return content if isinstance(content, str) else ""
+def _stopped_at(choice: Mapping[str, Any]) -> str | None:
+    for name in ("stop_reason", "matched_stop"):  # vLLM's and SGLang's
+        if name in choice:
+            return choice[name] if isinstance(choice[name], str) else ""
+    return None
 
 
 def _absent(message: Mapping[str, Any], content: Any) -> str:

@@ -3,24 +3,20 @@
 :mod:`agents.adapters.trl` is for TRL's ``environment_factory``,
 :mod:`agents.adapters.verifiers` for verifiers' tasksets and harnesses.  Neither library is
 a dependency: each is imported when its adapter is asked for something.  Both take and give
-text, so this file holds what that needs: reading a host's message as a turn, and keeping
-the text of web pages from being read as control text by a host's tokenizer.
+text, so this file holds what that needs: keeping the text of web pages from being read as
+control text by a host's tokenizer.  A host's message becomes a turn in
+:mod:`drv_env.chat_turns`.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from drv_env.episode import Observation, ObservationKind
 from drv_env.errors import SettingError
-from drv_env.protocol import CALL, END_CALL, END_THINK, THINK
 
 _CONTROL = re.compile(r"<(?=\|[^|<>\s]{1,40}\|>|/?(?:think|tool_call|tool_response|answer|tools)>)")
-_REASONING = ("reasoning_content", "reasoning")
 
 
 def require(package: str, tested: str, below: str) -> None:
@@ -45,32 +41,6 @@ def require(package: str, tested: str, below: str) -> None:
 
 def _numbers(release: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", release)[:3])
-
-
-def turn_of(message: Mapping[str, Any]) -> str:
-    """A host's assistant message as one turn of text.
-
-    A host that splits turns leaves the thought in ``reasoning_content`` (or ``reasoning``)
-    and the calls in ``tool_calls``; they are put back in their tags.
-
-    Example:
-        >>> turn_of({"reasoning_content": "Known.", "content": "<answer>Paris</answer>"})
-        '<think>\\nKnown.\\n</think>\\n<answer>Paris</answer>'
-    """
-    parts = []
-    thought = next((message[key] for key in _REASONING if message.get(key)), None)
-    if thought is not None:
-        parts.append(f"{THINK}\n{thought.strip()}\n{END_THINK}")
-    if message.get("content"):
-        parts.append(message["content"])
-    for call in message.get("tool_calls") or ():
-        function = call.get("function", call)
-        arguments = function.get("arguments", {})
-        if not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        body = f'{{"name": {json.dumps(function.get("name"))}, "arguments": {arguments}}}'
-        parts.append(f"{CALL}\n{body}\n{END_CALL}")
-    return "\n".join(parts)
 
 
 def escaped(observation: Observation) -> str:

@@ -18,7 +18,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agents.adapters import escaped, require, turn_of
+from agents.adapters import escaped, require
+from drv_env.chat_turns import turn_of
 from drv_env.episode import Ending, Episode
 from drv_env.errors import SettingError
 from drv_env.game import Game

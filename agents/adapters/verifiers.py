@@ -19,7 +19,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from agents.adapters import escaped, require, turn_of
+from agents.adapters import escaped, require
+from drv_env.chat_turns import turn_of
 from drv_env.episode import Ending, Episode
 from drv_env.errors import JudgeError, SettingError
 from drv_env.game import Game, is_truncated

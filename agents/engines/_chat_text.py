@@ -1,4 +1,4 @@
-"""Text on its way to a chat server and back: web text made harmless, thoughts put back.
+"""Text on its way to a chat server: web text made harmless.
 
 A chat server renders messages with its template and then encodes them, and what spells a
 control token there becomes one.  So nothing that may spell one leaves here in a text from
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from drv_env.protocol import END_THINK, THINK, observation_body, render_observation
+from drv_env.protocol import observation_body, render_observation
 
 ODD_TOKENS = ("]~b]", "]~!b[", "[e~[")
 """Control tokens in use that look like none."""
@@ -66,30 +66,3 @@ def safe_messages(
         asked = asked or role == "user"
         safe.append({**message, "content": content})
     return safe
-
-
-def whole_turn(content: str, reasoning: str, cut: bool) -> str:
-    """The turn with its thought in ``<think>``, where the server took that apart.
-
-    Args:
-        content: what the server says the reply is.
-        reasoning: what it says was thought before; may be empty.
-        cut: whether the reply ran out of tokens.
-
-    Example:
-        >>> whole_turn("<answer>X</answer>", "It is X.", cut=False)
-        '<think>\\nIt is X.\\n</think>\\n<answer>X</answer>'
-        >>> whole_turn("It is X.</think><answer>X</answer>", "", cut=False)
-        '<think>\\nIt is X.</think><answer>X</answer>'
-    """
-    if content.lstrip().startswith(THINK):
-        return content
-    if reasoning.strip():
-        thought = f"{THINK}\n{reasoning.strip()}"
-        if cut and not content:
-            return thought  # it was still thinking
-        return f"{thought}\n{END_THINK}\n{content.lstrip()}"
-    closed = content.find(END_THINK)
-    if closed >= 0 and THINK not in content[:closed]:
-        return f"{THINK}\n{content.lstrip()}"  # the server's template had opened it
-    return content

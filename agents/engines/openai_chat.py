@@ -1,7 +1,12 @@
-"""An engine on any OpenAI-style chat server: messages in, the assistant's text out.
+"""An engine on any OpenAI-style chat server: messages in, the assistant's turn out.
 
 Knows text and HTTP; no token ids, no templates and no episodes.  What the server sampled
-is not known to the id, so what is learnt from its episodes is text alone.
+is not known to the id, so what is learnt from its episodes is text alone.  A thought and
+calls that the server takes out of the text are put back (:mod:`drv_env.chat_turns`).
+
+A server ends a reply at a stop text wherever it stands.  Where that may have been inside a
+thought, a call or an answer, the reply is asked for again without stop texts and cut here,
+behind its call or answer (:mod:`agents.engines._chat_stops`).
 
 Texts from the web are made harmless before they are sent, in a documented way
 (:func:`agents.engines._chat_text.harmless`): a ``<`` that may begin a tag or a control
@@ -12,13 +17,16 @@ is an :class:`~drv_env.errors.EngineError` that says what to do.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from agents.engines._chat_text import ODD_TOKENS, safe_messages, whole_turn
+from agents.engines._chat_stops import cut_at_stop, may_be_cut, with_stop
+from agents.engines._chat_text import ODD_TOKENS, safe_messages
 from agents.engines._gate import Gate
 from agents.engines._remote import PATIENCE, ask
 from agents.engines.base import Finish, Reply, Sampling
-from drv_env.chat import ChatClient
+from drv_env.chat import ChatClient, ChatReply
+from drv_env.chat_turns import whole_turn
 from drv_env.errors import EngineError, SettingError
 from drv_env.http import HttpClient
 from drv_env.retry import RetryPolicy
@@ -31,6 +39,7 @@ FIELDS = ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "st
 
 _FINISHES: dict[str, Finish] = {
     **dict.fromkeys(("", "stop", "eos", "eos_token", "stop_sequence", "end_turn"), "stop"),
+    **dict.fromkeys(("tool_calls", "function_call"), "stop"),
     **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
 }
 """What servers say; "" is a server that says nothing."""
@@ -105,29 +114,40 @@ class OpenAIChatEngine:
 
     async def reply(self, messages: Sequence[Mapping[str, str]], sampling: Sampling) -> Reply:
         """The next assistant turn; see :class:`agents.engines.base.ChatEngine`."""
-        fields = {**self._fields(sampling), **self._extra}
         sent = safe_messages(messages, self._tokens)
         async with self._gate.request():
-            said = await ask(
-                self._gate,
-                self._retry,
-                self._name,
-                lambda: self._chat.complete(sent, extra=fields),
-            )
+            reply, stopped_at = await self._reply(sent, sampling)
+            if reply.finish != "stop" or "stop" not in self._fields(sampling):
+                return reply
+            text = with_stop(reply.text, sampling.stop)
+            if not may_be_cut(text, stopped_at):
+                return replace(reply, text=text)
+            whole, _ = await self._reply(sent, replace(sampling, stop=()))
+            return replace(whole, text=cut_at_stop(whole.text, sampling.stop))
+
+    async def _reply(
+        self, sent: Sequence[Mapping[str, str]], sampling: Sampling
+    ) -> tuple[Reply, str | None]:
+        """One request's reply, and the stop text that the server says it ended at."""
+        fields = {**self._fields(sampling), **self._extra}
+        said = await ask(
+            self._gate,
+            self._retry,
+            self._name,
+            lambda: self._chat.complete(sent, extra=fields),
+        )
+        return self._read(said), said.stopped_at
+
+    def _read(self, said: ChatReply) -> Reply:
         finish = _FINISHES.get(said.finish_reason)
-        if said.calls:
-            raise EngineError(
-                f"{self._name} took calls of tools out of the text, where nobody finds them; start "
-                "it without its tool parser"
-            )
-        if said.absent and not said.reasoning.strip():  # a thought that was cut has no text yet
+        there = said.reasoning.strip() or said.calls  # a thought that was cut has no text yet
+        if said.absent and not there:
             ended = f", and it ended with {said.finish_reason!r:.60}" if finish is None else ""
             raise EngineError(f"{self._name} gave no text: {said.absent}{ended}")
         if finish is None:
             raise EngineError(f"{self._name} ended the reply with {said.finish_reason!r:.60}")
-        cut = finish == "length"
         return Reply(
-            text=whole_turn(said.text, said.reasoning, cut),
+            text=whole_turn(said.text, said.reasoning, finish == "length", said.calls),
             finish=finish,
             tokens=said.completion_tokens or None,
             prompt_tokens=said.prompt_tokens or None,

@@ -6,9 +6,10 @@ import sys
 import pytest
 
 import agents.adapters
-from agents.adapters import escaped, require, turn_of
+from agents.adapters import escaped, require
 from agents.adapters.trl import environment_factory
 from agents.adapters.verifiers import load_environment, plugin
+from drv_env.chat_turns import turn_of
 from drv_env.episode import Observation, ObservationKind
 from drv_env.errors import SettingError
 from drv_env.protocol import Search, read_turn

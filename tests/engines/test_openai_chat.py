@@ -7,12 +7,13 @@ import asyncio
 import pytest
 
 from agents.engines import Sampling
-from agents.engines._chat_text import harmless, safe_messages, whole_turn
+from agents.engines._chat_text import harmless, safe_messages
 from agents.engines.base import ChatEngine
 from agents.engines.openai_chat import OpenAIChatEngine
+from drv_env.chat_turns import whole_turn
 from drv_env.errors import EngineError, SettingError
 from drv_env.http import HttpClient
-from drv_env.protocol import observation_body, render_observation
+from drv_env.protocol import Problem, Search, observation_body, read_turn, render_observation
 from drv_env.retry import RetryPolicy
 from tests.engines.servers import ChatServer, Waits
 
@@ -206,7 +207,123 @@ def test_finish_and_counts():
     chatting(server, scenario)
 
 
-CALLS = [{"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}]
+def called(name="search", arguments='{"query": ["mill"]}'):
+    return {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+MILL = '<tool_call>\n{"name": "search", "arguments": {"query": ["mill"]}}\n</tool_call>'
+LOOK = "<think>\nLook.\n</think>\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"content": None, "reasoning_content": "Look."}, LOOK + MILL),
+        ({"content": "\n\n", "reasoning": "Look.\n"}, LOOK + MILL),
+        ({"content": LOOK}, LOOK + MILL),
+        ({"content": "Look.\n</think>\n\n"}, LOOK + MILL),
+        ({"content": "<think>\nLook."}, LOOK + MILL),
+        ({"content": "I look."}, f"I look.\n{MILL}"),
+        ({"content": None}, MILL),
+        ({"content": LOOK + MILL}, LOOK + MILL),  # both ways at once
+        ({"content": [{"type": "text", "text": LOOK}]}, LOOK + MILL),
+    ],
+)
+def test_calls_that_were_taken_out_of_the_text_are_put_back(message, text):
+    choice = {"message": message | {"tool_calls": [called()]}, "finish_reason": "tool_calls"}
+    reply = ask(ChatServer({"choices": [choice]}))
+    assert (reply.text, reply.finish) == (text, "stop")
+    legacy = {"function_call": called()["function"], "tool_calls": None}
+    choice = {"message": message | legacy, "finish_reason": "function_call"}
+    assert ask(ChatServer({"choices": [choice]})).text == text
+
+
+def test_arguments_of_a_call_that_was_taken_out():
+    for arguments in ({"query": ["mill"]}, '{"query":\n["mill"]}', '{"query": "[\\"mill\\"]"}'):
+        message = {"content": LOOK, "tool_calls": [called(arguments=arguments)]}
+        assert read_turn(ask(ChatServer(message)).text).action == Search(("mill",))
+    tag = '{"query": ["</tool_call> or </think>"]}'
+    both = [called(arguments=tag), called(arguments="{")]
+    text = ask(ChatServer({"content": LOOK, "tool_calls": both})).text
+    assert read_turn(text).action == Search(("</tool_call> or </think>",))
+    assert text.count("<tool_call>\n") == 2
+    broken = ask(ChatServer({"content": LOOK, "tool_calls": [called(arguments="{")]})).text
+    assert read_turn(broken).problem is Problem.MISSING_ARGUMENT
+
+
+# ---- stop texts -----------------------------------------------------------------------
+
+
+class StoppingServer(ChatServer):
+    """Ends a reply before the first stop text wherever it stands, as such servers do."""
+
+    def __init__(self, turn, says=False):
+        super().__init__(turn)
+        self.says = says
+
+    async def _chat(self, body):
+        answer = await super()._chat(body)
+        message = answer["choices"][0]["message"]
+        field = "reasoning" if "reasoning" in message else "content"
+        for name in (field, "content"):
+            text = message[name]
+            found = [(text.find(stop), stop) for stop in body.get("stop", []) if stop in text]
+            if found:
+                at, stop = min(found)
+                later = {} if name == "content" else {"content": ""}
+                choice = {"message": message | {name: text[:at]} | later, "finish_reason": "stop"}
+                return {"choices": [choice | ({"stop_reason": stop} if self.says else {})]}
+        if self.says:
+            answer["choices"][0]["stop_reason"] = None
+        return answer
+
+
+INVENTED = "\n<tool_response>\nno\n</tool_response>"
+QUOTING = "<think>\nThe <tool_response> lists titles, not </tool_call>.\n</think>\n"
+STOPS = ("<tool_response>", "</tool_call>", "</answer>")
+
+
+@pytest.mark.parametrize("says", [False, True])
+@pytest.mark.parametrize("stops", [STOPS, STOPS[:1], STOPS[1:]])
+@pytest.mark.parametrize(
+    ("turn", "requests"),
+    [
+        (LOOK + MILL, 1),
+        (QUOTING + MILL, 2),
+        (LOOK + MILL.replace("mill", "a </tool_call> or <tool_response> b"), 2),
+        ("<think>\nSo.\n</think>\n<answer>\nthe `</answer>` or <tool_response> tag\n</answer>", 2),
+        (QUOTING + "<answer>\nX\n</answer>", 2),
+        ("I looked at the <tool_response> and the </tool_call>.\n" + MILL, 2),
+    ],
+)
+def test_a_stop_text_never_cuts_what_would_have_been_read(turn, requests, stops, says):
+    def read(text):
+        return read_turn(text, "thought_optional").action
+
+    assert read(turn) is not None
+    for more in ("", INVENTED):
+        server = StoppingServer(turn + more, says)
+        text = ask(server, Sampling(9, stop=stops)).text
+        assert read(text) == read(turn)
+        assert text.rstrip() == turn
+        assert len(server.seen) <= requests
+        assert server.seen[0]["stop"] == list(stops)
+
+
+def test_a_stop_text_in_a_thought_of_its_own_field():
+    message = {"reasoning": "The <tool_response> is short.", "content": "<answer>X</answer>"}
+    text = ask(StoppingServer(message), Sampling(9, stop=("<tool_response>",))).text
+    assert text == "<think>\nThe <tool_response> is short.\n</think>\n<answer>X</answer>"
+
+
+def test_a_reply_without_an_action_is_asked_for_again_only_where_it_may_have_been_cut():
+    for says, requests in ((True, 1), (False, 2)):
+        server = StoppingServer("hello", says)
+        assert ask(server, Sampling(9, stop=STOPS)).text == "hello"
+        assert len(server.seen) == requests
+    server = StoppingServer("hello")
+    ask(server, Sampling(9, stop=STOPS), leave_out=("stop",))
+    assert len(server.seen) == 1
 
 
 @pytest.mark.parametrize(
@@ -223,9 +340,8 @@ CALLS = [{"id": "1", "type": "function", "function": {"name": "search", "argumen
         ({"content": [{"type": "text", "text": "x"}, {"type": "image_url"}]}, "stop", "a list of"),
         ({"content": None, "refusal": "I can't help."}, "stop", "refused: I can't help"),
         ({"content": "", "refusal": "I can't help."}, "stop", "refused: I can't help"),
-        ({"content": None, "tool_calls": CALLS}, "tool_calls", "tool parser"),
-        ({"content": "", "tool_calls": CALLS}, "stop", "tool parser"),
-        ({"content": "x", "function_call": {"name": "search"}}, "stop", "tool parser"),
+        ({"content": None, "tool_calls": []}, "tool_calls", "gave no text: content is null"),
+        ({"content": None, "tool_calls": [7, {"function": None}]}, "stop", "content is null"),
         ({"content": "x"}, "content_filter", "ended the reply with 'content_filter'"),
         ({"content": "x"}, "abort", "ended the reply with 'abort'"),
         ({"content": None}, "content_filter", "null, and it ended with 'content_filter'"),

@@ -1,0 +1,116 @@
+"""A chat server's assistant message as one turn of text.
+
+A server may take a turn apart: the thought into a field of its own, calls into
+``tool_calls``.  Here they are put back into their tags; the only place that does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from drv_env.protocol import ANSWER, CALL, END_CALL, END_THINK, THINK, action_end
+from drv_env.turn_parts import parts_of
+
+_THOUGHTS = ("reasoning_content", "reasoning")
+
+
+def turn_of(message: Mapping[str, Any]) -> str:
+    """An assistant message as one turn: thought, text and calls in this order.
+
+    Args:
+        message: ``content``, and what the server took out of it.
+
+    Example:
+        >>> turn_of({"reasoning_content": "Known.", "content": "<answer>Paris</answer>"})
+        '<think>\\nKnown.\\n</think>\\n<answer>Paris</answer>'
+    """
+    content = content_text(message.get("content"))
+    return whole_turn(content, thought_of(message), calls=calls_of(message))
+
+
+def content_text(content: Any) -> str:
+    """The text of a message's content, which may be in parts; "" where it has none."""
+    if isinstance(content, list):
+        parts = (part.get("text", "") for part in content if isinstance(part, dict))
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+def thought_of(message: Mapping[str, Any]) -> str:
+    """What the message says was thought before its text; "" where it has no field for that."""
+    found = (content_text(message.get(name)) for name in _THOUGHTS)
+    return next((text for text in found if text.strip()), "")
+
+
+def calls_of(message: Mapping[str, Any]) -> list[str]:
+    """The JSON of every call that was taken out of the text, as an agent would write it.
+
+    Arguments that are no JSON of an object stay a text, which the reading tells of.
+
+    Example:
+        >>> calls_of({"tool_calls": [{"function": {"name": "search", "arguments": "{}"}}]})
+        ['{"name": "search", "arguments": {}}']
+    """
+    calls = message.get("tool_calls") or [message.get("function_call")]
+    found = []
+    for call in calls if isinstance(calls, list | tuple) else [calls]:
+        function = call.get("function", call) if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            continue
+        arguments = function.get("arguments", {})
+        if isinstance(arguments, str):
+            arguments = _parsed(arguments)
+        body = {"name": function.get("name"), "arguments": arguments}
+        found.append(json.dumps(body, ensure_ascii=False))
+    return found
+
+
+def _parsed(arguments: str) -> Any:
+    try:
+        value = json.loads(arguments, strict=False)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _begins_inside(content: str) -> bool:
+    """Whether a text begins inside a thought, which it closes and doesn't open."""
+    if content.lstrip().startswith((CALL, ANSWER)) or parts_of(content).thought is None:
+        return False
+    before, closing, _ = content.partition(END_THINK)
+    return bool(closing) and THINK not in before
+
+
+def whole_turn(content: str, thought: str, cut: bool = False, calls: Sequence[str] = ()) -> str:
+    """The turn whose parts these are.
+
+    Args:
+        content: what the server says the reply is.
+        thought: what it says was thought before; may be empty.
+        cut: whether the reply ran out of tokens.
+        calls: the JSON of calls that it took out of the text.  They are left out where the
+            text still has a call or an answer.
+
+    Example:
+        >>> whole_turn("<answer>X</answer>", "It is X.")
+        '<think>\\nIt is X.\\n</think>\\n<answer>X</answer>'
+        >>> whole_turn("It is X.</think><answer>X</answer>", "")
+        '<think>\\nIt is X.</think><answer>X</answer>'
+    """
+    text = content
+    if not content.lstrip().startswith(THINK):
+        if thought.strip():
+            text = f"{THINK}\n{thought.strip()}"
+            if not (cut and not content and not calls):  # else it was still thinking
+                text += f"\n{END_THINK}\n{content.lstrip()}"
+        elif _begins_inside(content):
+            text = f"{THINK}\n{content.lstrip()}"  # the server's template had opened it
+    if not calls or action_end(text, "thought_optional") is not None:
+        return text
+    text = text.strip()
+    if text.startswith(THINK) and END_THINK not in text:
+        text += f"\n{END_THINK}"
+    blocks = "\n".join(f"{CALL}\n{call}\n{END_CALL}" for call in calls)
+    return f"{text}\n{blocks}" if text else blocks

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -19,11 +20,13 @@ from numpy.typing import NDArray
 
 from agents.engines.base import ChatEngine, Completion, Engine, Reply, Sampling
 from agents.engines.checks import checked_completion, checked_reply
+from agents.engines.turn_stops import is_cut, stop_end
 from agents.robust import RobustSampling
 from drv_env.context import ContextCounter
 from drv_env.deadline import bounded
 from drv_env.episode import Episode
 from drv_env.errors import DrvError, EngineError, boundary
+from drv_env.protocol import ReadingRule
 from drv_env.spaces import SampledText
 from replay.counter import TranscriptCounter
 from replay.pieces import LONG
@@ -144,6 +147,10 @@ class TurnSettings:
 class TokenPlayer:
     """Plays on an engine that takes and gives ids.
 
+    A stop text ends a turn behind its call or answer.  Where the engine has ended the turn at
+    one that a thought, a string or an answer only mentions, it is asked again without stop
+    texts: with the same seed, so that the turn goes on as it began.
+
     Args:
         engine: generates.
         template: how messages become ids.
@@ -162,7 +169,8 @@ class TokenPlayer:
     async def act(self, episode: Episode) -> str:
         """The next turn; see :class:`Player`."""
         catch_up(self.transcript, episode)
-        kept = await self._settings.kept(episode, self._ask, self._read)
+        ask = partial(self._ask, episode.rules.reading)
+        kept = await self._settings.kept(episode, ask, self._read)
         done = kept.done
         with as_engine_error():
             self.transcript.completion(
@@ -179,7 +187,28 @@ class TokenPlayer:
         """Encode a long observation; see :class:`Player`."""
         await _prepared(self.transcript, message)
 
-    async def _ask(self, sampling: Sampling) -> Completion:
+    async def _ask(self, rule: ReadingRule, sampling: Sampling) -> Completion:
+        """One completion; one that a stop text cuts where it is only mentioned comes whole."""
+        done = await self._generate(sampling)
+        if not sampling.stop or done.finish != "stop" or int(done.ids[-1]) in sampling.stop_ids:
+            return done
+        if not is_cut(self._template.completion_text(done.ids), rule):
+            return done
+        whole = await self._generate(replace(sampling, stop=()))
+        end = stop_end(self._template.completion_text(whole.ids), sampling.stop, rule)
+        if end is None:
+            return whole
+        counts = range(len(whole.ids) + 1)
+        count = bisect_left(counts, end, key=lambda count: self._length(whole.ids[:count]))
+        return replace(
+            whole, ids=whole.ids[:count], log_probs=whole.log_probs[:count], finish="stop"
+        )
+
+    def _length(self, ids: NDArray[np.int32]) -> int:
+        """Characters of a turn so far."""
+        return len(self._template.completion_text(ids))
+
+    async def _generate(self, sampling: Sampling) -> Completion:
         done = await self._engine.generate(self.transcript.ids, sampling)
         return checked_completion(done, sampling.max_tokens, self._vocabulary)
 

@@ -6,7 +6,7 @@ calls that the server takes out of the text are put back (:mod:`drv_env.chat_tur
 
 A server ends a reply at a stop text wherever it stands.  Where that may have been inside a
 thought, a call or an answer, the reply is asked for again without stop texts and cut here,
-behind its call or answer (:mod:`agents.engines._chat_stops`).
+behind its call or answer (:mod:`agents.engines.turn_stops`).
 
 Texts from the web are made harmless before they are sent, in a documented way
 (:func:`agents.engines._chat_text.harmless`): a ``<`` that may begin a tag or a control
@@ -20,11 +20,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agents.engines._chat_stops import cut_at_stop, may_be_cut, with_stop
 from agents.engines._chat_text import ODD_TOKENS, safe_messages
 from agents.engines._gate import Gate
 from agents.engines._remote import PATIENCE, ask
 from agents.engines.base import Finish, Reply, Sampling
+from agents.engines.turn_stops import is_cut, with_stop, without_stop
 from drv_env.chat import ChatClient, ChatReply
 from drv_env.chat_turns import whole_turn
 from drv_env.errors import EngineError, SettingError
@@ -120,10 +120,10 @@ class OpenAIChatEngine:
             if reply.finish != "stop" or "stop" not in self._fields(sampling):
                 return reply
             text = with_stop(reply.text, sampling.stop)
-            if not may_be_cut(text, stopped_at):
+            if stopped_at == "" or not is_cut(text):
                 return replace(reply, text=text)
             whole, _ = await self._reply(sent, replace(sampling, stop=()))
-            return replace(whole, text=cut_at_stop(whole.text, sampling.stop))
+            return replace(whole, text=without_stop(whole.text, sampling.stop))
 
     async def _reply(
         self, sent: Sequence[Mapping[str, str]], sampling: Sampling

@@ -116,7 +116,12 @@ def run(options: argparse.Namespace) -> None:
     after = mean_nll(adapted, watched, config)
     say(f"loss on held-out episodes: {before:.4f} before, {after:.4f} after")
 
-    agent = {"rules": RULES, "sampling": GREEDY, "offline": {"worlds": WORLDS, **SHOWN}}
+    agent = {
+        "rules": RULES,
+        "sampling": GREEDY,
+        "offline": {"worlds": WORLDS, **SHOWN},
+        "questions": {"hops": [1]},
+    }
     save_model(options.out, merged(adapted), tokenizer, chat_template, agent)
     saved = load_model(options.out)
     say(f"loss of the checkpoint in {options.out}: {mean_nll(saved, watched, config):.4f}")

@@ -1,17 +1,22 @@
 """``agent.json`` in a checkpoint's folder: how its model was trained to play.
 
 A model that learnt the game under some prompt, sampling and tools plays best under them
-again.  The file holds whatever of them is known, in three sections, each of them optional::
+again, and is measured on the questions it was measured on before.  The file holds whatever of
+them is known, in four sections, each of them optional::
 
     {
       "rules": {"system_prompt": "", "max_turns": 8, "max_context": 1024, "max_turn_tokens": 48},
       "sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "presence_penalty": 0.0,
                    "stop": []},
-      "offline": {"worlds": [0, 1], "results": 1, "fields": ["url"], "evidence_words": 8}
+      "offline": {"worlds": [0, 1], "results": 1, "fields": ["url"], "evidence_words": 8},
+      "questions": {"hops": [2, 3, 4], "balanced": true, "count": 192, "part": "test", "seed": 0}
     }
 
 ``worlds`` are the seeds of the invented webs it was trained in; the rest of ``offline`` are
-settings of :class:`drv_env.tools.offline.OfflineTools`.  Knows files and values, no models.
+settings of :class:`drv_env.tools.offline.OfflineTools`.  ``questions`` are those about these
+webs (:mod:`trainers.world_questions`): how many facts each chains, whether there are as many of
+each number, and of an evaluation how many of which part; ``seed`` decides the draws, and how an
+evaluation is sampled.  Knows files and values, no models.
 """
 
 from __future__ import annotations
@@ -24,11 +29,14 @@ from typing import Any
 from agents.engines.base import Sampling
 from drv_env.episode import Rules
 from drv_env.errors import SettingError
+from drv_env.settings import at_least, checked_seed, checked_whole
 from drv_env.tools.offline import OfflineTools
 from drv_env.whole_files import write_text
 from drv_env.worlds.recipe import WorldRecipe
 
 NAME = "agent.json"
+PARTS = ("train", "validation", "test")
+"""Of a world's questions."""
 
 _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "rules": {
@@ -37,6 +45,8 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         "count_forced_turn": (bool,),
         "max_context": (int,),
         "max_turn_tokens": (int,),
+        "max_seconds": (int, float),
+        "max_cost": (int, float),
     },
     "sampling": {
         "temperature": (int, float),
@@ -53,11 +63,18 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         "fields": (list,),
         "links": (int,),
     },
+    "questions": {
+        "hops": (list,),
+        "balanced": (bool,),
+        "count": (int,),
+        "part": (str,),
+        "seed": (int,),
+    },
 }
-_ITEMS: dict[str, type] = {"stop": str, "fields": str, "worlds": int}
+_ITEMS: dict[str, type] = {"stop": str, "fields": str, "worlds": int, "hops": int}
 
 Agent = dict[str, dict[str, Any]]
-"""The three sections, each there, with what is known; lists are tuples."""
+"""The four sections, each there, with what is known; lists are tuples."""
 
 
 def read_agent(folder: str | Path) -> Agent | None:
@@ -88,7 +105,10 @@ def write_agent(folder: str | Path, agent: Mapping[str, Any]) -> None:
 
 
 def agent_of(
-    rules: Mapping[str, Any], sampling: Sampling, offline: Mapping[str, Any] | None = None
+    rules: Mapping[str, Any],
+    sampling: Sampling,
+    offline: Mapping[str, Any] | None = None,
+    questions: Mapping[str, Any] | None = None,
 ) -> Agent:
     """What a file says of a model that plays so.
 
@@ -96,11 +116,13 @@ def agent_of(
         rules: of an episode, by name; what has no place in the file, or is None, is left out.
         sampling: of its turns.
         offline: worlds and settings of offline tools, where it has those.
+        questions: about the worlds, where it was asked those.
     """
     return {
         "rules": {name: rules[name] for name in _SECTIONS["rules"] if rules.get(name) is not None},
         "sampling": {name: getattr(sampling, name) for name in _SECTIONS["sampling"]},
         "offline": dict(offline or {}),
+        "questions": dict(questions or {}),
     }
 
 
@@ -132,7 +154,18 @@ def checked_agent(value: Any) -> Agent:
     offline = dict(found["offline"])
     worlds = offline.pop("worlds", (0,))
     OfflineTools([WorldRecipe(seed) for seed in worlds], **offline)
+    _check_questions(found["questions"])
     return found
+
+
+def _check_questions(questions: Mapping[str, Any]) -> None:
+    for hops in questions.get("hops", ()):
+        checked_whole("questions.hops", hops, at_least(1))
+    checked_whole("questions.count", questions.get("count", 1), at_least(1))
+    checked_seed(questions.get("seed", 0))
+    part = questions.get("part", "test")
+    if part not in PARTS:
+        raise SettingError(f"questions.part must be one of {', '.join(PARTS)}, got {part!r:.100}")
 
 
 def _refuse_unknown(section: str, value: Any, known: Mapping[str, Any]) -> None:

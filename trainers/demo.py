@@ -122,7 +122,13 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
             _reinforce(model, game, engine, config, run, track)
             stages.append(evaluated(config.algorithm.upper(), config.rl_steps + 2))
             final = run.checkpoints / "final"
-            save_model(final, model, game.tokenizer, QWEN3_THINKING, game.described())
+            save_model(
+                final,
+                model,
+                game.tokenizer,
+                QWEN3_THINKING,
+                game.described(count=config.questions, part=config.part),
+            )
     except KeyboardInterrupt:
         told = f"{config.folder} keeps what is done; the same command goes on"
         console.print(told, highlight=False, soft_wrap=True)
@@ -293,6 +299,7 @@ def _evaluate(
             temperature,
             label,
             partial(_count, update, done),
+            config.seed,  # as drv eval plays the checkpoint, whose agent.json has this seed
         )
         write_trajectories(run.trajectories / f"eval-{name.lower()}-{way}.parquet", found)
         figures.append(evaluate(found))

@@ -26,10 +26,9 @@ from agents.rollout import RolloutSettings
 from agents.vector_rollout import OnTurns, VectorEnv, rollout_agents, rollout_vector
 from drv_env import ENV_ID
 from drv_env.episode import Rules
-from drv_env.errors import SettingError
 from drv_env.tasks import Task
 from drv_env.tools.offline import OfflineTools
-from drv_env.worlds import Expert, WorldRecipe, split
+from drv_env.worlds import Expert, WorldRecipe
 from replay.chat_templates import QWEN3_THINKING
 from replay.counter import TemplateCounter
 from replay.sft_rows import transcribe
@@ -42,6 +41,7 @@ from trainers.sft import SFTConfig, SFTStep, train_sft
 from trainers.small_world_config import WorldSettings
 from trainers.tiny import IM_END, TinySize, build_model, build_tokenizer
 from trainers.warmup import CopyConfig, warm_up_copying
+from trainers.world_questions import drawn, game_random, world_parts
 
 PARALLEL = 64
 """Episodes at once."""
@@ -67,10 +67,12 @@ class SmallWorld:
         self.settings = settings
         first = 1000 * settings.seed
         self.recipes = [WorldRecipe(first + number) for number in range(settings.worlds)]
-        self._rng = random.Random(f"demo-{settings.seed}")
-        self._parts = split(self.recipes, hops=settings.hops)
-        if settings.balanced:
-            self._parts = {part: self._balanced(tasks) for part, tasks in self._parts.items()}
+        self._rng = game_random(settings.seed)
+        self._parts = world_parts(
+            [recipe.seed for recipe in self.recipes],
+            settings.hops,
+            self._rng if settings.balanced else None,
+        )
         self.train: list[Task] = self._rng.sample(self._parts["train"], len(self._parts["train"]))
         self.tools = OfflineTools(self.recipes, **_SHOWN)
         self.rules = Rules(system_prompt="", max_turns=settings.max_turns)
@@ -81,10 +83,8 @@ class SmallWorld:
         Raises:
             SettingError: when there are not so many.
         """
-        found = self._parts[part]
-        if count > len(found):
-            raise SettingError(f"{part} has {len(found)} questions, not {count}")
-        return copy.copy(self._rng).sample(found, count)
+        called = f"the number of {part} questions"
+        return drawn(self._parts[part], count, self.settings.seed, called)
 
     def expert_trajectories(
         self, count: int, on_turns: OnTurns = lambda over, playing: None
@@ -115,13 +115,6 @@ class SmallWorld:
     def played_with(self, tokenizer: Tokenizer) -> ModelGame:
         """The game as a model with this tokenizer plays it."""
         return ModelGame(self, tokenizer)
-
-    def _balanced(self, tasks: Sequence[Task]) -> list[Task]:
-        by_hops: dict[int, list[Task]] = {}
-        for task in tasks:
-            by_hops.setdefault(task.metadata["hops"], []).append(task)
-        fewest = min(map(len, by_hops.values()))
-        return [task for group in by_hops.values() for task in self._rng.sample(group, fewest)]
 
     def _envs(self, rules: Rules, counter: TemplateCounter | None = None) -> VectorEnv:
         return gymnasium.make_vec(
@@ -194,8 +187,12 @@ class ModelGame:
             self.envs, engine, self.template, tasks, sampling, label, on_turns, seed=seed
         )
 
-    def described(self) -> Agent:
-        """How the model plays, for whoever plays it later; see :mod:`trainers.agent_file`."""
+    def described(self, **asked: Any) -> Agent:
+        """How the model plays, for whoever plays it later; see :mod:`trainers.agent_file`.
+
+        Args:
+            asked: ``count`` and ``part`` of the questions that it is evaluated on.
+        """
         rules = {
             "system_prompt": self.world.rules.system_prompt,
             "max_turns": self.world.rules.max_turns,
@@ -203,7 +200,9 @@ class ModelGame:
             "max_turn_tokens": self.world.settings.turn_tokens,
         }
         worlds = tuple(recipe.seed for recipe in self.world.recipes)
-        return agent_of(rules, self.sampling(), {"worlds": worlds, **_SHOWN})
+        own = self.world.settings
+        questions = {"hops": own.hops, "balanced": own.balanced, "seed": own.seed, **asked}
+        return agent_of(rules, self.sampling(), {"worlds": worlds, **_SHOWN}, questions)
 
     def rl_config(self, seed: int, **settings: Any) -> RLConfig:
         """Settings of reinforcement in this game; ``settings`` are the others of RLConfig.

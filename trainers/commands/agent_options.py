@@ -171,8 +171,8 @@ class PaceOptions:
         "duplicate",
     )
     """What is sampled again."""
-    seed: int = 0
-    """Fixes the sampling, and which questions are drawn."""
+    seed: _Int = None
+    """Fixes the sampling, and which questions are drawn: 0 by default."""
     flush_seconds: float = 30.0
     """A kill loses what came since the last writing, which is so long ago at most."""
 
@@ -187,9 +187,17 @@ class TaskOptions:
     tasks: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASKS")]
     """A file of tasks; or the word world, for questions about the webs of --world."""
     questions: _Int = None
-    """Draw so many; by default all of a file, and 200 of a world."""
+    """Draw so many; by default all of a file, and 200 of a world. Of a world, this and the
+    following are by default as the checkpoint's agent.json says of itself, where it does."""
     part: Annotated[
         Part | None,
         tyro.conf.arg(metavar="{train,validation,test}", help_behavior_hint=""),
     ] = None
     """Of a world's questions: by default test for eval, train for rollout."""
+    hops: Annotated[
+        tuple[int, ...] | None, tyro.conf.arg(metavar="[INT …]", help_behavior_hint="")
+    ] = None
+    """How many facts a question about a world chains: 1 2 3 by default."""
+    balanced: _Bool = None
+    """Take as many questions about worlds of each number of hops, as many as there are of the
+    rarest; False by default."""

@@ -47,16 +47,23 @@ PUBLISHED_SAMPLING: dict[str, Any] = {
     "presence_penalty": 1.1,
     "stop": ("<tool_response>",),
 }
+RULES = (
+    *("max_turns", "count_forced_turn", "max_context", "max_turn_tokens"),
+    *("max_seconds", "max_cost"),
+)
+"""Rules that an option, or a checkpoint, sets as they are."""
 PUBLISHED_RULES: dict[str, Any] = {
     "system_prompt": None,
     "max_turns": 200,
     "max_context": 262_144,
     "max_turn_tokens": 8192,
+    "max_seconds": None,
+    "max_cost": None,
 }
 
 _TEMPLATES = {"own": None, "qwen3-thinking": QWEN3_THINKING, "chatml": CHATML}
 _PARALLEL = {"transformers": 16}
-_NOTHING: Agent = {"rules": {}, "sampling": {}, "offline": {}}
+_NOTHING: Agent = {"rules": {}, "sampling": {}, "offline": {}, "questions": {}}
 
 
 @dataclass(frozen=True)
@@ -264,14 +271,13 @@ def _bounds(
 ) -> dict[str, Any]:
     """Arguments of :class:`Rules`."""
     bounds = {**PUBLISHED_RULES, **own}
-    for name in ("max_turns", "count_forced_turn", "max_context", "max_turn_tokens"):
+    for name in RULES:
         if getattr(options, name) is not None:
             bounds[name] = getattr(options, name)
     if options.system_prompt is not None:
         bounds["system_prompt"] = read_system_prompt(options.system_prompt)
     if options.date is not None:
         bounds["date"] = _date(options.date)
-    bounds |= {"max_seconds": options.max_seconds, "max_cost": options.max_cost}
     if not counted:
         if options.max_context is not None:
             raise SettingError("--max-context needs a tokenizer to count with: add --tokenizer")

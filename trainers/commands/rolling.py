@@ -35,6 +35,7 @@ from trainers.commands.tool_setup import (
     OutcomeKind,
     ToolPlan,
     make_outcome,
+    own_questions,
     plan_tools,
     read_questions,
 )
@@ -89,7 +90,10 @@ class Rolling:
         plan = plan_agent(agent, say)
         wanted: ToolKind | None = "offline" if tasks.tasks == "world" else None
         tools = plan_tools(agent.tools, plan.own, wanted)
-        found = read_questions(tasks, tools.worlds, pace.seed, part, say)
+        own = own_questions(plan.own, tasks.tasks, part)
+        seed: int = own.get("seed", 0) if pace.seed is None else pace.seed
+        pace = replace(pace, seed=seed)
+        found = read_questions(tasks, tools.worlds, seed, part, say, own)
         inputs = [*agent.inputs(), *([] if tasks.tasks == "world" else [Path(tasks.tasks)])]
         return cls(plan, tools, found, outcome, pace, group_size, retries, console, inputs)
 
@@ -157,7 +161,7 @@ class Rolling:
                 rules=agent.rules(tools.schemas),
                 counter=agent.counter,
             )
-            engine = opened.keep(agent.start(self.pace.seed))
+            engine = opened.keep(agent.start(self.pace.seed or 0))
             rollouts = stream(
                 game,
                 engine,

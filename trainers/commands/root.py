@@ -17,6 +17,7 @@ from trainers.commands.eval import EvalCommand
 from trainers.commands.judge import JudgeCommand
 from trainers.commands.option_names import naming_options, options_of
 from trainers.commands.rollout import RolloutCommand
+from trainers.commands.world import World
 from trainers.demo_config import DemoConfig
 
 
@@ -71,6 +72,7 @@ Command = (
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Data, tyro.conf.subcommand("data")]
+    | Annotated[World, tyro.conf.subcommand("world")]
     | Annotated[Cassette, tyro.conf.subcommand("cassette")]
     | Annotated[JudgeCommand, tyro.conf.subcommand("judge")]
     | Annotated[Version, tyro.conf.subcommand("version")]

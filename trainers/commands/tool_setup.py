@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from drv_env.errors import SettingError
@@ -22,6 +23,7 @@ from trainers.commands.agent_options import (
     ToolOptions,
 )
 from trainers.commands.option_names import as_option
+from trainers.world_questions import asked_of_worlds, drawn, world_parts
 
 OutcomeKind = Literal["exact", "f1", "judge"]
 
@@ -163,6 +165,7 @@ def read_questions(
     seed: int,
     part: Part,
     say: Callable[[str], None],
+    own: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Task]:
     """The questions to play.
 
@@ -172,21 +175,46 @@ def read_questions(
         seed: decides which are drawn.
         part: of a world's questions, where the options don't say.
         say: told of bad rows.
+        own: what the checkpoint says of its questions (:func:`own_questions`).
 
     Raises:
         TaskDataError: when a file can't be read or has no task.
         SettingError: for options that can't work.
     """
-    if options.tasks != WORLD and options.part is not None:
-        raise SettingError("--part goes with questions about a world, not with a file")
-    tasks = all_questions(options.tasks, worlds, options.part or part, say)
-    usual = min(WORLD_QUESTIONS, len(tasks)) if options.tasks == WORLD else len(tasks)
+    for name in ("part", "hops", "balanced"):
+        if options.tasks != WORLD and getattr(options, name) is not None:
+            raise SettingError(
+                f"{as_option(name)} goes with questions about a world, not with a file"
+            )
+    asked = asked_of_worlds(own, options.hops, options.balanced)
+    tasks = all_questions(options.tasks, worlds, options.part or own.get("part", part), say, *asked)
+    usual = len(tasks)
+    if options.tasks == WORLD:
+        usual = min(own.get("count", WORLD_QUESTIONS), usual)
     count = usual if options.questions is None else options.questions
-    return some_questions(tasks, count, seed, as_option("questions"))
+    return drawn(tasks, count, seed, as_option("questions"))
+
+
+def own_questions(own: Agent, source: str, part: Part) -> dict[str, Any]:
+    """What a checkpoint says of the questions that are asked for.
+
+    Args:
+        own: all that it says of itself.
+        source: a file, of which it says nothing, or :data:`WORLD`.
+        part: that is usual; of training questions it says how they are, not how many.
+    """
+    known = own["questions"] if source == WORLD else {}
+    of_evaluation = ("count", "part", "seed") if part == "train" else ()
+    return {name: value for name, value in known.items() if name not in of_evaluation}
 
 
 def all_questions(
-    source: str, worlds: Sequence[int], part: Part, say: Callable[[str], None]
+    source: str,
+    worlds: Sequence[int],
+    part: Part,
+    say: Callable[[str], None],
+    hops: Sequence[int] = (),
+    balance: random.Random | None = None,
 ) -> list[Task]:
     """Every question of a file, or of a part of those about some webs.
 
@@ -195,29 +223,19 @@ def all_questions(
         worlds: seeds of the webs.
         part: of a world's questions.
         say: told of bad rows.
+        hops, balance: of a world's questions, as for
+            :func:`trainers.world_questions.world_parts`.
 
     Raises:
         TaskDataError: when a file can't be read or has no task.
+        SettingError: when there are no such questions about the worlds.
     """
     if source != WORLD:
         return _read_file(source, say)
-    from drv_env.worlds.questions import split
-    from drv_env.worlds.recipe import WorldRecipe
-
-    return split([WorldRecipe(number) for number in worlds])[part]
-
-
-def some_questions(tasks: list[Task], count: int, seed: int, called: str) -> list[Task]:
-    """So many of them at random; all, in their order, where that is how many there are.
-
-    Raises:
-        SettingError: when there are not so many.
-    """
-    if not 1 <= count <= len(tasks):
-        raise SettingError(f"{called} must be from 1 to the {len(tasks):,} there are: {count}")
-    if count == len(tasks):
-        return tasks
-    return random.Random(f"questions-{seed}").sample(tasks, count)
+    found = world_parts(worlds, hops, balance)[part]
+    if not found:
+        raise SettingError(f"there are no questions of {', '.join(map(str, hops))} hops")
+    return found
 
 
 def _read_file(path: str, say: Callable[[str], None]) -> list[Task]:

@@ -6,6 +6,7 @@ Settings become the records that ``drv rollout`` and ``drv eval`` work with too
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from trainers.agent_file import Agent, agent_of
 from trainers.commands.agent_options import (
     AgentOptions,
     ModelOptions,
+    Part,
     SamplingOptions,
     ToolOptions,
 )
@@ -30,10 +32,10 @@ from trainers.commands.tool_setup import (
     ToolPlan,
     all_questions,
     plan_tools,
-    some_questions,
 )
 from trainers.runs.run_config import EngineSection, RLRun
 from trainers.runs.running import chosen_device
+from trainers.world_questions import asked_of_worlds, drawn
 
 _CALLED = {
     "model": "model.folder",
@@ -117,7 +119,14 @@ class Playing:
         offline = None
         if self.tools.kind == "offline":
             offline = {"worlds": self.tools.worlds, **self.tools.settings}
-        return agent_of(self.agent.bounds, self.sampling, offline)
+        questions = None
+        if self.run.tasks.source == WORLD:
+            hops, balance = _hops(self.run, self.agent)
+            own = self.agent.own["questions"]
+            questions = {"hops": hops, "balanced": balance is not None}
+            questions = {name: value for name, value in questions.items() if value}
+            questions |= {name: own[name] for name in ("count", "part", "seed") if name in own}
+        return agent_of(self.agent.bounds, self.sampling, offline, questions)
 
 
 def plan_playing(run: RLRun, say: Callable[[str], None]) -> Playing:
@@ -159,7 +168,7 @@ def plan_playing(run: RLRun, say: Callable[[str], None]) -> Playing:
         "offline" if WORLD in (run.tasks.source, run.evaluation.source) else None,
         _called,
     )
-    tasks, held_out = _questions(run, tools.worlds, say)
+    tasks, held_out = _questions(run, agent, tools.worlds, say)
     return Playing(run, agent, tools, tasks, held_out, _opening(agent, tasks))
 
 
@@ -169,17 +178,22 @@ def engine_dtype(engine: EngineSection, precision: str) -> Any:
 
 
 def _questions(
-    run: RLRun, worlds: tuple[int, ...], say: Callable[[str], None]
+    run: RLRun, agent: AgentPlan, worlds: tuple[int, ...], say: Callable[[str], None]
 ) -> tuple[list[Task], list[Task]]:
     """Those to train on, and those held out."""
     asked, held = run.tasks, run.evaluation
-    tasks = all_questions(asked.source, worlds, asked.part, say)
+
+    def read(source: str, part: Part) -> list[Task]:
+        # each with a balance of its own, so that neither hangs on the other
+        return all_questions(source, worlds, part, say, *_hops(run, agent))
+
+    tasks = read(asked.source, asked.part)
     held_out: list[Task] = []
     if held.every:
         source = held.source or asked.source
         own = held.source is None and asked.source != WORLD
-        others = tasks if own else all_questions(source, worlds, held.part, say)
-        held_out = some_questions(others, held.questions, run.rl.seed, "evaluation.questions")
+        others = tasks if own else read(source, held.part)
+        held_out = drawn(others, held.questions, run.rl.seed, "evaluation.questions")
         if own:  # of the run's own file: what is held out is not trained on
             apart = set(map(_identity, held_out))
             tasks = [task for task in tasks if _identity(task) not in apart]
@@ -189,7 +203,7 @@ def _questions(
                     f"{asked.source}; make it smaller"
                 )
     if asked.questions is not None:
-        tasks = some_questions(tasks, asked.questions, run.rl.seed, "tasks.questions")
+        tasks = drawn(tasks, asked.questions, run.rl.seed, "tasks.questions")
     shared = set(map(_identity, tasks)) & set(map(_identity, held_out))
     if shared:
         raise SettingError(
@@ -197,6 +211,12 @@ def _questions(
             f"{min(shared)[1]!r:.80}; let evaluation name others"
         )
     return tasks, held_out
+
+
+def _hops(run: RLRun, agent: AgentPlan) -> tuple[tuple[int, ...], random.Random | None]:
+    """Of the questions about worlds, and what balances them."""
+    asked = run.tasks
+    return asked_of_worlds(agent.own["questions"], asked.hops, asked.balanced)
 
 
 def _identity(task: Task) -> tuple[str, str]:

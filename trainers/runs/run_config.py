@@ -100,14 +100,20 @@ class TaskSection:
         source: a file of tasks, or the word world, for questions about the offline webs.
         questions: draw so many of them; None takes all.
         part: of a world's questions.
+        hops: how many facts a question about a world chains; empty takes agent.json's, else
+            1, 2 and 3.
+        balanced: take as many questions about worlds of each number of hops, as many as there
+            are of the rarest; None takes agent.json's, else false.
     """
 
     source: str = WORLD
     questions: int | None = None
     part: Part = "train"
+    hops: tuple[int, ...] = ()
+    balanced: bool | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_fields(self, hops=at_least(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

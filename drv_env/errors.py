@@ -35,6 +35,7 @@ class ToolError(DrvError):
             docs/tools.md lists those in use.
         retryable: the same call may succeed a little later.
         retry_after: seconds that the far side asked to wait first, or None.
+        cost: US dollars that the call cost all the same.
     """
 
     def __init__(
@@ -44,19 +45,35 @@ class ToolError(DrvError):
         kind: str = "failed",
         retryable: bool = False,
         retry_after: float | None = None,
+        cost: float = 0.0,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.retryable = retryable
         self.retry_after = retry_after
+        self.cost = cost
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        details = {
+    def said(self, message: str) -> ToolError:
+        """The same failure in other words."""
+        return _restore_tool_error(type(self), (message,), self._details())
+
+    def _details(self) -> dict[str, Any]:
+        return {
             "kind": self.kind,
             "retryable": self.retryable,
             "retry_after": self.retry_after,
+            "cost": self.cost,
         }
-        return _restore_tool_error, (type(self), self.args, details)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_tool_error, (type(self), self.args, self._details())
+
+
+class SiteError(ToolError):
+    """A page could not be read because of the site that it stands on.
+
+    A fact about that site, whether it passes or not; nothing against the tool that asked.
+    """
 
 
 class JudgeError(DrvError):

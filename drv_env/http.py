@@ -298,7 +298,7 @@ class _Resolver(AbstractResolver):
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
     if response.content_length is not None and response.content_length > most:
         raise too_large(most)
-    unpacker = Unpacker(response.headers.get("Content-Encoding", ""), most)
+    unpacker = _unpacker(response, most)
     async for piece in response.content.iter_any():
         unpacker.feed(piece)
     return unpacker.finish()
@@ -306,11 +306,13 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 async def _read_start(response: aiohttp.ClientResponse) -> bytes:
     """The beginning of an error's body, as far as it can be had."""
-    try:
-        unpacker = Unpacker(response.headers.get("Content-Encoding", ""), _ERROR_BODY)
-    except ToolError:
-        return b""
+    unpacker = _unpacker(response, _ERROR_BODY)
     with suppress(ToolError, aiohttp.ClientError):
         async for piece in response.content.iter_any():
             unpacker.feed(piece)
+        unpacker.finish()
     return unpacker.taken()
+
+
+def _unpacker(response: aiohttp.ClientResponse, most: int) -> Unpacker:
+    return Unpacker(", ".join(response.headers.getall("Content-Encoding", ())), most)

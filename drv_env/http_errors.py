@@ -6,6 +6,7 @@ The kinds are listed, with what follows from them, in docs/tools.md.
 from __future__ import annotations
 
 import email.utils
+import errno
 import json as jsonlib
 import socket
 import time
@@ -19,6 +20,9 @@ from drv_env.addresses import RefusedPeer, refused_url
 from drv_env.errors import ToolError
 from drv_env.http_reply import HttpReply
 from drv_env.secrets import mask
+
+_OWN = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Errors of the system that are no fault of the far side."""
 
 _NO_CREDIT = ("credit", "quota", "insufficient", "balance", "billing", "payment")
 
@@ -98,6 +102,8 @@ def retry_after(value: str | None) -> float | None:
 
 def attribute(error: Exception, seconds: float) -> ToolError:
     """What an exception of the HTTP library means."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return ToolError("no connection could be made in time", kind="connection", retryable=True)
     if isinstance(error, TimeoutError):
         return ToolError(
             f"no full reply within {seconds:g} seconds", kind="timeout", retryable=True
@@ -114,7 +120,10 @@ def attribute(error: Exception, seconds: float) -> ToolError:
     if isinstance(error, aiohttp.ClientSSLError):
         return ToolError("no secure connection could be made", kind="tls")
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return ToolError(f"the proxy answered {error.status}", kind="proxy")
+        message = f"the proxy answered {error.status}"
+        if error.status >= 500:  # it stands for the host, which it could not reach
+            return ToolError(message, kind="connection", retryable=True)
+        return ToolError(message, kind="proxy")
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return ToolError("the proxy was not reached", kind="proxy", retryable=True)
     if isinstance(error, aiohttp.InvalidURL | ValueError):
@@ -122,6 +131,8 @@ def attribute(error: Exception, seconds: float) -> ToolError:
     if isinstance(error, aiohttp.ClientResponseError):
         return ToolError("the reply is not valid HTTP", kind="bad_reply", retryable=True)
     name = type(error).__name__
+    if getattr(error, "errno", None) in _OWN:
+        return ToolError(f"this machine has nothing left to ask with ({name})", kind="resources")
     if isinstance(error, aiohttp.ClientError | OSError):
         return ToolError(f"the connection failed ({name})", kind="connection", retryable=True)
     return ToolError(mask(f"{name}: {error}"))

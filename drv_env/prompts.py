@@ -165,6 +165,14 @@ def refused_page(reason: str) -> str:
     return f"The page can't be read: {reason}. Trying again will not help."
 
 
+def unreached_page(reason: str) -> str:
+    """In place of the evidence of a page whose site is down, or too slow, for the time being."""
+    return (
+        f"The page can't be read: {reason}. This is a fault of the site and says nothing about "
+        "what the page holds; another source may have it."
+    )
+
+
 def empty_page() -> str:
     """In place of the evidence of a page that was opened and holds no text."""
     return "The page was opened and holds no text that could be read."

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from drv_env.errors import ToolError
+from drv_env.errors import SiteError, ToolError
 from drv_env.tools.base import Status
 
 T = TypeVar("T")
@@ -30,9 +30,24 @@ REFUSALS = frozenset(
         "unauthorised",
         "rejected",
         "tls",
+        "robot_wall",
     }
 )
 """Kinds that say: this page can't be read, however often it is tried.  No fault of the tool."""
+
+
+PASSING = frozenset(
+    {
+        "rate_limited",
+        "server_error",
+        "timeout",
+        "connection",
+        "no_such_host",
+        "bad_reply",
+        "robot_wall",
+    }
+)
+"""Kinds that say of a site: it may be otherwise a little later, or from another place."""
 
 
 @dataclass(slots=True)
@@ -46,6 +61,7 @@ class Part(Generic[T]):
         error: why it didn't, or None.
         retries: kinds of the failures that were tried again.
         cost: US dollars.
+        at_site: its site is being asked, by nobody else than us.
     """
 
     asked: str
@@ -54,6 +70,7 @@ class Part(Generic[T]):
     error: ToolError | None = None
     retries: list[str] = field(default_factory=list)
     cost: float = 0.0
+    at_site: bool = False
 
     def record(self) -> dict[str, Any]:
         """The part's fate for ``data``."""
@@ -66,10 +83,11 @@ class Part(Generic[T]):
 
 
 def page_status(error: ToolError) -> Status:
-    """What a failure to open a page means: the tool's fault, or a fact about the page."""
+    """What a failure to open a page means: the tool's fault, or a fact about page or site."""
     if error.kind in MISSING and not error.retryable:
         return Status.EMPTY
-    return Status.REFUSED if error.kind in REFUSALS else Status.FAILED
+    about_it = isinstance(error, SiteError) or error.kind in REFUSALS
+    return Status.REFUSED if about_it else Status.FAILED
 
 
 def joined_status(statuses: Iterable[Status]) -> Status:
@@ -86,9 +104,22 @@ def joined_status(statuses: Iterable[Status]) -> Status:
 
 
 def is_whole(data: Any) -> bool:
-    """Whether a result's ``data`` shows no part that failed: fit to be kept for later."""
+    """Whether a result's ``data`` shows that it is fit to be kept for later.
+
+    No part of it failed, nor was a site down, or behind a wall, for the time being.
+    """
     if not isinstance(data, list | tuple):
         return True
-    return not any(
-        isinstance(part, dict) and part.get("status") == Status.FAILED.value for part in data
-    )
+    return not any(isinstance(part, dict) and _passes(part) for part in data)
+
+
+def is_passing(error: ToolError) -> bool:
+    """Whether a site may be otherwise a little later; a wall stands for longer."""
+    return isinstance(error, SiteError) and error.kind in PASSING - {"robot_wall"}
+
+
+def _passes(part: dict[str, Any]) -> bool:
+    status = part.get("status")
+    if status == Status.REFUSED.value:
+        return part.get("kind") in PASSING
+    return status == Status.FAILED.value

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from drv_env.charsets import decode_page, strict
 from drv_env.errors import ToolError
 from drv_env.http_reply import HttpReply
+from drv_env.tools.live.walls import wall_in_html, wall_in_text
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -48,18 +49,23 @@ def page_text(
             something is left out.
 
     Raises:
-        ToolError: of kind ``not_text`` when it can't be read.
+        ToolError: of kind ``not_text`` when it can't be read, ``robot_wall`` for what a site
+            sends in place of a page (:mod:`drv_env.tools.live.walls`).
     """
     kind = content_kind(reply)
-    cut = False
+    cut, wall = False, None
     if kind == "pdf":
         title, text, cut = read_pdf(reply.body, max_pdf_pages, max_chars, seconds / 2)
     elif kind == "html":
         source = decode_page(reply.body, reply.charset)
         cut = len(source) > MOST_MARKUP
         title, text = read_html(source[:MOST_MARKUP], seconds / 2)
+        wall = wall_in_html(source, title, text)
     else:
         title, text = "", decode_page(reply.body, reply.charset)
+        wall = wall_in_text(title, text)
+    if wall is not None:
+        raise ToolError(wall, kind="robot_wall")
     return title, text[:max_chars], cut or len(text) > max_chars
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from drv_env.addresses import AddressGuard
-from drv_env.errors import ToolError
+from drv_env.errors import SiteError, ToolError
 from drv_env.http import HttpClient
 from drv_env.secrets import Secret
 from drv_env.settings import at_least, checked_whole
@@ -25,6 +25,9 @@ _ACCEPT = "text/html,application/xhtml+xml,application/pdf,text/plain;q=0.9,*/*;
 
 class FetchReader:
     """Opens pages itself.
+
+    What goes wrong between here and the site is the site's, and leaves as a
+    :class:`~drv_env.errors.SiteError`.
 
     Args:
         allow_private: addresses off the public internet that may be reached all the same,
@@ -76,16 +79,31 @@ class FetchReader:
                 redirects=self._redirects,
                 check_headers=check_is_text,
             )
+            return await self._pages.read(reply, self._max_chars, self._max_pdf_pages)
         except ToolError as error:
-            if error.kind == "no_credit":  # the site wants to be paid: it refuses, like a 403
-                raise ToolError(str(error), kind="unauthorised") from None
-            raise
-        return await self._pages.read(reply, self._max_chars, self._max_pdf_pages)
+            raise _of_the_site(error) from None
+
+    @property
+    def direct(self) -> bool:
+        """Pages come from their sites, without a service between: see
+        :func:`drv_env.tools.live.pages.is_direct`."""
+        return True
 
     async def close(self) -> None:
         """Close the connections, and the processes that nobody else uses; may be called twice."""
         self._pages.close()
         await self._http.close()
+
+
+def _of_the_site(error: ToolError) -> ToolError:
+    """A request's failure as what it says of the site; the proxy's and our own stay such."""
+    if error.kind in ("proxy", "resources"):
+        return error
+    # A site that wants to be paid refuses, like a 403.
+    kind = "unauthorised" if error.kind == "no_credit" else error.kind
+    return SiteError(
+        str(error), kind=kind, retryable=error.retryable, retry_after=error.retry_after
+    )
 
 
 def check_is_text(headers: Mapping[str, str]) -> None:

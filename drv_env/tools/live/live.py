@@ -3,7 +3,8 @@
 A call's queries or urls are carried out at the same time, each tried again by itself,
 and each is told of truthfully: what was found, that there is nothing, or that it failed
 and why.  Nothing is raised for a service that fails: a call that failed in every part has
-the status ``FAILED``, and what it cost is not lost.
+the status ``FAILED``, and what it cost is not lost.  A site that is down or slow, and a wall in
+place of a page, are facts about that site: its part is ``REFUSED``.
 
 Keys are masked in everything that leaves here.
 """
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 from drv_env import prompts
 from drv_env.chat import ChatClient
-from drv_env.errors import SettingError, ToolError, boundary
+from drv_env.errors import SettingError, SiteError, ToolError, boundary
 from drv_env.protocol import PAGE_SEPARATOR, Search, Visit, render_search, render_visit
 from drv_env.retry import RetryPolicy
 from drv_env.secrets import Keys, mask, mask_data
@@ -34,10 +35,11 @@ from drv_env.tools.base import (
 )
 from drv_env.tools.live.fetch import FetchReader
 from drv_env.tools.live.jina import JinaReader
-from drv_env.tools.live.pages import PageReader, ReadPage
+from drv_env.tools.live.network import Network
+from drv_env.tools.live.pages import PageReader, ReadPage, is_direct
 from drv_env.tools.live.serper import Found, SearchService, Serper
 from drv_env.tools.live.summarise import Digest, Digester, PassageExtractor, Summariser
-from drv_env.tools.parts import Part, joined_status, page_status
+from drv_env.tools.parts import Part, is_passing, joined_status, page_status
 
 T = TypeVar("T")
 
@@ -85,6 +87,7 @@ class LiveTools:
         self._retry = retry
         self._deadline = deadline
         self._clock = clock
+        self._network = Network()
 
     @classmethod
     def from_env(
@@ -175,6 +178,7 @@ class LiveTools:
     async def _run_search(self, service: SearchService, queries: Sequence[str]) -> ToolResult:
         async def one(part: Part[Found]) -> None:
             found = await self._retried(part, lambda: service.search(part.asked))
+            self._network.answered()
             part.value, part.cost = found, found.cost
             part.status = Status.OK if found.hits else Status.EMPTY
 
@@ -200,7 +204,10 @@ class LiveTools:
         goal = _readable(goal)
 
         async def one(part: Part[Digest]) -> None:
+            part.at_site = is_direct(reader)
             page = await self._retried(part, lambda: reader.read(part.asked))
+            part.at_site = False
+            self._network.answered()
             part.cost = page.cost
             part.value = await self._digest(page, goal)
             part.cost += part.value.cost
@@ -248,9 +255,11 @@ class LiveTools:
             try:
                 with boundary(ToolError, "the call"):
                     check(item)
-                    await self._in_time(one(part))
+                    await self._in_time(one(part), part)
             except ToolError as error:
-                part.error, part.value, part.status = _masked(error), None, status_of(error)
+                found = self._network.judged(error, item) if part.at_site else error
+                part.cost += found.cost
+                part.error, part.value, part.status = _masked(found), None, status_of(found)
 
         await asyncio.gather(*map(run, parts[:MOST_PARTS], asked))
         for part in parts[MOST_PARTS:]:
@@ -258,14 +267,15 @@ class LiveTools:
             part.error, part.status = ToolError(message, kind="too_many"), Status.REFUSED
         return parts
 
-    async def _in_time(self, work: Awaitable[None]) -> None:
+    async def _in_time(self, work: Awaitable[None], part: Part[Any]) -> None:
         try:
             async with asyncio.timeout(self._deadline) as limit:
                 await work
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise ToolError(
+            kind = SiteError if part.at_site else ToolError
+            raise kind(
                 f"not done within {self._deadline:g} seconds", kind="timeout", retryable=True
             ) from None
 
@@ -293,18 +303,15 @@ def _told(part: Part[Any]) -> str:
     match part.status:
         case Status.EMPTY:
             return prompts.missing_page(reason)
+        case Status.REFUSED if part.error is not None and is_passing(part.error):
+            return prompts.unreached_page(reason)
         case Status.REFUSED:
             return prompts.refused_page(reason)
     return prompts.failed_page(reason)
 
 
 def _masked(error: ToolError) -> ToolError:
-    return ToolError(
-        mask(str(error)),
-        kind=error.kind,
-        retryable=error.retryable,
-        retry_after=error.retry_after,
-    )
+    return error.said(mask(str(error)))
 
 
 def _check_url(url: str) -> None:

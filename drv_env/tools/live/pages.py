@@ -32,11 +32,21 @@ class PageReader(Protocol):
         """The page.
 
         Raises:
-            ToolError: when it can't be had; :mod:`drv_env.tools.parts` lists the kinds
-                that speak of the page and not of the tool.
+            SiteError: when the site is the reason why it can't be had.
+            ToolError: for whatever else; :mod:`drv_env.tools.parts` lists the kinds that
+                speak of the page and not of the tool.
         """
         ...
 
     async def close(self) -> None:
         """Give back what the reader holds; may be called twice."""
         ...
+
+
+def is_direct(reader: object) -> bool:
+    """Whether pages come from their sites, without a service between, as the reader says.
+
+    A reader that does so has an attribute ``direct``, and it is True: what takes too long is
+    then the site's fault.
+    """
+    return getattr(reader, "direct", False) is True

@@ -160,7 +160,8 @@ def read_hits(body: Any, most: int = 10) -> list[Hit]:
 
     The content of the answer box and the knowledge panel comes first, as hits; their
     url is ``""`` where they have none.  Then the results that have an http(s) link, in
-    order, a page once; ``most`` of them.
+    order, a page once; ``most`` of them.  A reply without ``organic`` is one without results:
+    the service leaves the field out, or sends null, where Google has none.
 
     Raises:
         ToolError: when the reply is an error, or no reply to a search.
@@ -170,16 +171,19 @@ def read_hits(body: Any, most: int = 10) -> list[Hit]:
             "the search service sent something else than JSON", kind="bad_reply", retryable=True
         )
     organic = body.get("organic")
+    if organic is None:
+        error = _error_in(body)
+        if error is not None:
+            raise error
+        organic = []
+    if not isinstance(organic, list):
+        # The request was paid for, and a second one would bring the same.
+        raise ToolError("the search service sent results that are no list", kind="bad_reply")
     boxes = [
         hit
         for hit in (_answer_box(body.get("answerBox")), _panel(body.get("knowledgeGraph")))
         if hit is not None
     ]
-    if not isinstance(organic, list):
-        if boxes:
-            organic = []
-        else:
-            raise _error_in(body)
     hits, seen = boxes, set()
     for entry in organic:
         hit = _organic(entry)
@@ -195,20 +199,28 @@ def read_hits(body: Any, most: int = 10) -> list[Hit]:
     return hits
 
 
-def _error_in(body: Mapping[str, Any]) -> ToolError:
-    said = body.get("message") or body.get("error")
-    if not isinstance(said, str):
-        return ToolError(
-            "the search service's reply holds no results, not even an empty list",
-            kind="bad_reply",
-            retryable=True,
-        )
-    message = f"the search service answered with an error: {mask(said)[:300]}"
-    status = body.get("statusCode", 500)
-    if not isinstance(status, int) or status < 400:
-        status = 500
-    kind, retryable = kind_of_status(status, said)
+def _error_in(body: Mapping[str, Any]) -> ToolError | None:
+    """The failure that a reply without results tells of, or None where it tells of none.
+
+    Whether a later try may help is told by its code; where there is none, it isn't tried.
+    """
+    said = next((text for text in map(_said, map(body.get, ("message", "error"))) if text), "")
+    status = body.get("statusCode")
+    if isinstance(status, str) and status.isdecimal():
+        status = int(status[:5])
+    coded = isinstance(status, int) and status >= 400
+    if not said and not coded:
+        return None
+    kind, retryable = kind_of_status(status if coded and isinstance(status, int) else 400, said)
+    message = f"the search service answered with an error: {mask(said or str(status))[:300]}"
     return ToolError(message, kind=kind, retryable=retryable)
+
+
+def _said(value: Any) -> str:
+    """An error's text: as it is, or inside an object of its own."""
+    if isinstance(value, dict):
+        value = value.get("message")
+    return value.strip() if isinstance(value, str) else ""
 
 
 def _organic(entry: Any) -> Hit | None:

@@ -195,6 +195,24 @@ class Site:
     async def fault_binary(self, request):
         return web.Response(body=b"\x7fELF\x00\x00\x01" * 50, content_type="text/html")
 
+    async def fault_site503(self, request):
+        """The reader service's words for a site that sends no end of redirects."""
+        said = "Failed to access https://a.org/x: Too many redirections."
+        body = {"code": 503, "name": "ServiceBadAttemptError", "status": 50304, "message": said}
+        return web.json_response(body, status=503)
+
+    async def fault_site422(self, request):
+        said = "Failed to goto https://a.org/x: Navigation timeout of 30000 ms exceeded"
+        body = {"code": 422, "name": "AssertionFailureError", "status": 42206, "message": said}
+        return web.json_response({"data": None, **body}, status=422)
+
+    async def fault_wall(self, request):
+        return web.Response(
+            text="<html><head><title>Just a moment...</title></head><body><h1>mills.org</h1>"
+            "<p>Verify you are human by completing the action below.</p></body></html>",
+            content_type="text/html",
+        )
+
     async def fault_blank(self, request):
         return web.Response(text="<html><body></body></html>", content_type="text/html")
 

@@ -186,7 +186,7 @@ def test_a_visit_that_times_out_leaves_nothing_working(hostile):
 
     asked, result, before, after = asyncio.run(main())
     assert asked
-    assert result.status is Status.FAILED
+    assert result.status is Status.REFUSED
     assert "not done within 0.5 seconds" in result.text
     assert after <= before
     assert not WORKERS._idle or WORKERS._idle[0].alive()

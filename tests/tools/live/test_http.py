@@ -8,6 +8,7 @@ import zlib
 
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
 
 from drv_env.charsets import decode
 from drv_env.errors import SettingError, ToolError
@@ -22,6 +23,11 @@ def packed(text, window):
     return engine.compress(text) + engine.flush()
 
 
+GZIP = gzip.compress(b"hello hello", mtime=0)
+BROTLI = bytes.fromhex("0b058068656c6c6f2068656c6c6f03")
+ZSTD = bytes.fromhex("28b52ffd200b59000068656c6c6f2068656c6c6f")
+
+
 @pytest.mark.parametrize(
     ("encoding", "body"),
     [
@@ -32,6 +38,28 @@ def packed(text, window):
         ("gzip", gzip.compress(b"hello hello", mtime=0) + b"\0\0padding"),
         ("deflate", zlib.compress(b"hello hello")),
         ("deflate", packed(b"hello hello", -15)),
+        # what is no coding's name is none
+        ("none", b"hello hello"),
+        ("UTF-8", b"hello hello"),
+        ("binary", b"hello hello"),
+        ("Identity, none", b"hello hello"),
+        (" , ,", b"hello hello"),
+        ("utf-8, gzip", GZIP),
+        ('"GZip"', GZIP),
+        ("X-GZIP;q=1", GZIP),
+        # chains are undone from the last to the first
+        ("gzip, identity", GZIP),
+        ("gzip, gzip", gzip.compress(GZIP, mtime=0)),
+        ("deflate, gzip", gzip.compress(zlib.compress(b"hello hello"), mtime=0)),
+        ("gzip,deflate", zlib.compress(GZIP)),
+        ("gzip, gzip, gzip, gzip, gzip", gzip.compress(gzip.compress(GZIP, mtime=0), mtime=0)),
+        # a body that does not begin as its coding does is not packed
+        ("gzip", b"hello hello"),
+        ("gzip, gzip", GZIP),
+        ("deflate", b"hello hello"),
+        ("br", b"hello hello"),
+        ("gzip, br", b"hello hello"),
+        ("zstd, gzip", GZIP),
     ],
 )
 @pytest.mark.parametrize("step", [1, 1000])
@@ -49,12 +77,51 @@ def test_a_bomb_is_not_unpacked_beyond_the_limit():
     assert len(unpacker.taken()) <= 1001
 
 
+def test_no_coding_of_a_chain_makes_more_than_the_limit():
+    within = gzip.compress(gzip.compress(b"\0" * 100_000, 9, mtime=0), 9, mtime=0)
+    assert len(within) < 150
+    unpacker = Unpacker("gzip, gzip", 1000)
+    unpacker.feed(within)
+    with pytest.raises(ToolError, match="larger than 1,000 bytes"):
+        unpacker.finish()
+    assert len(unpacker.taken()) <= 1001
+
+
+def test_several_header_lines_are_one_chain_and_only_what_is_known_is_asked_for():
+    asked = []
+
+    async def page(request):
+        asked.append(request.headers["Accept-Encoding"])
+        headers = CIMultiDict([("Content-Encoding", "deflate"), ("content-encoding", "GZIP")])
+        return web.Response(body=gzip.compress(zlib.compress(b"hello hello")), headers=headers)
+
+    async def main():
+        app = web.Application()
+        app.router.add_get("/", page)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        http = HttpClient()
+        reply = await http.request("GET", f"http://127.0.0.1:{runner.addresses[0][1]}/")
+        await http.close()
+        await runner.cleanup()
+        return reply
+
+    assert asyncio.run(main()).body == b"hello hello"
+    assert asked == ["gzip, deflate"]
+
+
 @pytest.mark.parametrize(
     ("encoding", "body", "kind"),
     [
-        ("br", b"", "bad_reply"),
-        ("gzip, gzip", b"", "bad_reply"),
-        ("gzip", b"no gzip at all", "bad_reply"),
+        ("br", BROTLI, "bad_reply"),
+        ("zstd", ZSTD, "bad_reply"),
+        ("x-compress", b"\x1f\x9d\x90" + BROTLI, "bad_reply"),
+        ("br, gzip", gzip.compress(BROTLI, mtime=0), "bad_reply"),
+        ("gzip", b"\x1f\x8bno gzip at all", "bad_reply"),
+        ("gzip, gzip", gzip.compress(GZIP[:-3], mtime=0), "bad_reply"),
+        ("deflate", b"\x00\x01\x02\x03 no deflate", "bad_reply"),
+        (", ".join(["gzip"] * 6), GZIP, "too_costly"),
         ("gzip", gzip.compress(b"x" * 100, mtime=0)[:-9], "bad_reply"),
     ],
 )

@@ -82,7 +82,16 @@ def test_the_service_is_not_asked_for_what_may_not_be_opened(new_site, url):
             "not_found",
         ),
         ({"data": {"content": "x", "warning": "Target URL returned error 503"}}, "server_error"),
+        (
+            {"data": {"content": "x", "warning": ["Target URL returned error 402: Pay"]}},
+            "unauthorised",
+        ),
         ({"code": 451, "message": "blocked"}, "rejected"),
+        ({"code": 503, "message": "Failed to access https://a.org: ECONNRESET"}, "connection"),
+        ({"code": 400, "message": "Domain 'a.org' could not be resolved"}, "no_such_host"),
+        ({"code": 403, "message": "Consecutive error detected on URL https://a.org/x"}, "rejected"),
+        ({"code": 403, "message": "Forbidden"}, "bad_key"),
+        ({"code": 429, "message": "Failed to access: too many requests"}, "rate_limited"),
         ({"data": {"content": None}}, "bad_reply"),
         ({"data": None}, "bad_reply"),
         ([], "bad_reply"),
@@ -92,6 +101,23 @@ def test_what_the_service_says_of_a_page_is_understood(body, kind):
     with pytest.raises(ToolError) as caught:
         JinaReader()._read("https://a.org", body)
     assert caught.value.kind == kind
+
+
+def test_a_warning_of_what_is_no_error_is_a_page():
+    data = {"content": "Founded in 1921.", "warning": "Target URL returned error 200: OK"}
+    assert JinaReader()._read("https://a.org", {"data": data}).text == "Founded in 1921."
+
+
+def test_a_wall_that_the_service_brings_is_paid_for():
+    data = {
+        "title": "Just a moment...",
+        "content": "Verify you are human",
+        "usage": {"tokens": 500},
+    }
+    with pytest.raises(ToolError, match="prove that they are no robots") as caught:
+        JinaReader(price=0.02)._read("https://a.org", {"data": data})
+    assert caught.value.kind == "robot_wall"
+    assert caught.value.cost == pytest.approx(500 * 0.02 / 1e6)
 
 
 def a_pdf(text, password=None):

@@ -129,11 +129,57 @@ def test_boxes_come_first_and_do_not_count_among_the_ten():
     assert hits[0] == {"title": "", "url": "", "snippet": "about 1312"}
 
 
-@pytest.mark.parametrize("body", [None, [], "x", 3, {}, {"organic": None}, {"organic": {"a": 1}}])
-def test_what_is_no_reply_to_a_search_is_no_empty_result(body):
+@pytest.mark.parametrize("body", [None, [], "x", 3])
+def test_what_is_no_object_is_no_empty_result(body):
     with pytest.raises(ToolError) as caught:
         read_hits(body)
     assert caught.value.retryable
+
+
+SEARCHED = {"searchParameters": {"q": "x", "type": "search"}, "credits": 2}
+ASKED = [{"question": "Who built it?", "snippet": "Ada", "link": "https://e.org/a"}]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SEARCHED,
+        {**SEARCHED, "organic": None},
+        {**SEARCHED, "organic": []},
+        {**SEARCHED, "organic": [{"title": "no link"}]},
+        {**SEARCHED, "peopleAlsoAsk": ASKED, "relatedSearches": [{"query": "mill"}]},
+        {**SEARCHED, "message": "", "error": None},
+        {**SEARCHED, "statusCode": 200},
+        {"credits": 2},
+    ],
+)
+def test_a_reply_without_results_is_empty_at_its_price_and_asked_for_once(waits, body):
+    result, _, requests = answered(waits, 200, body)
+    assert result.status is Status.EMPTY
+    assert "Nothing was found for 'x'" in result.text
+    assert result.cost == pytest.approx(0.002)
+    assert len(requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "tries"),
+    [
+        ({"message": "Query not allowed", "statusCode": 400}, "rejected", 1),
+        ({"message": "Query not allowed"}, "rejected", 1),
+        ({**SEARCHED, "error": {"message": "too odd"}}, "rejected", 1),
+        ({"error": "Not enough credits"}, "no_credit", 1),
+        ({"statusCode": "403"}, "unauthorised", 1),
+        ({"message": "Slow down", "statusCode": 429}, "rate_limited", 3),
+        ({"message": "Internal error", "statusCode": 500}, "server_error", 3),
+        ({**SEARCHED, "organic": {"0": {"link": "https://e.org"}}}, "bad_reply", 1),
+        ({**SEARCHED, "organic": "none"}, "bad_reply", 1),
+    ],
+)
+def test_an_error_in_a_reply_is_a_failure_tried_again_by_its_code(waits, body, kind, tries):
+    result, metrics, requests = answered(waits, 200, body)
+    assert metrics.calls == {("search", "failed", kind): 1}
+    assert "Nothing was found" not in result.text
+    assert len(requests) == tries
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ CALLS = 1000
 
 # fault: (status and kind of a search, of a visit)
 FAULTS = {
-    "busy": ("failed/rate_limited", "failed/rate_limited"),
-    "status500": ("failed/server_error", "failed/server_error"),
+    "busy": ("failed/rate_limited", "refused/rate_limited"),
+    "status500": ("failed/server_error", "refused/server_error"),
     "garbage": ("failed/bad_reply", "refused/not_text"),
-    "never": ("failed/timeout", "failed/timeout"),
-    "drip": ("failed/timeout", "failed/timeout"),
-    "reset": ("failed/connection", "failed/connection"),
+    "never": ("failed/timeout", "refused/timeout"),
+    "drip": ("failed/timeout", "refused/timeout"),
+    "reset": ("failed/connection", "refused/connection"),
     "oversize": ("failed/bad_reply", "refused/too_large"),
     "redirect": ("failed/bad_reply", "refused/refused_address"),
     "bomb": ("failed/too_large", "refused/too_large"),

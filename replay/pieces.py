@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from drv_env.errors import SettingError
 from drv_env.json_files import read_object
+from replay.model_folders import fetching
 
 Ids = NDArray[np.int32]
 Piece = int | str
@@ -43,7 +44,9 @@ def read_tokenizer(file: str | Path) -> Tokenizer:
     """
     file = Path(file)
     if not file.is_file():
-        raise SettingError(f"no {file.name} in {file.parent}: save a fast tokenizer there")
+        raise SettingError(
+            f"no {file.name} in {file.parent}: save a fast tokenizer there{fetching(file.parent)}"
+        )
     read_object(file)  # whose words about damage are better
     try:
         return Tokenizer.from_file(str(file))

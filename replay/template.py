@@ -25,6 +25,7 @@ from drv_env.errors import SettingError
 from drv_env.json_files import read_object, read_text, why_unread
 from drv_env.protocol import END_RESPONSE, RESPONSE
 from replay.jinja import compile_template
+from replay.model_folders import model_folder
 from replay.pieces import Ids, Piece, Pieces, no_surrogates, read_tokenizer
 from replay.scaffold import Scaffold, learn_scaffold, locate
 
@@ -93,14 +94,15 @@ class ChatTemplate:
         """Read ``tokenizer.json``, ``tokenizer_config.json`` and ``chat_template.jinja``.
 
         Args:
-            path: a folder as Hugging Face's ``save_pretrained`` writes it.
+            path: a folder as Hugging Face's ``save_pretrained`` writes it, or the name of a model
+                of the Hub that was fetched (:mod:`replay.model_folders`).
             chat_template: Jinja text to use instead of the folder's own.
             variables: as for the constructor.
 
         Raises:
             SettingError: naming a file that is missing, damaged, or holds no template.
         """
-        folder = Path(path)
+        folder = model_folder(path)
         tokenizer = read_tokenizer(folder / "tokenizer.json")
         config: dict[str, Any] = {}
         for config_name in ("special_tokens_map.json", "tokenizer_config.json"):

@@ -24,6 +24,7 @@ from transformers.utils import logging
 
 from drv_env.errors import SettingError, boundary
 from drv_env.json_files import why_unread
+from replay.model_folders import fetching, model_folder
 
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -42,13 +43,13 @@ def load_checked(folder: str | Path, dtype: str = "auto") -> PreTrainedModel:
     """The model of a checkpoint, whole; nothing is downloaded.
 
     Args:
-        folder: as ``save_pretrained`` writes it.
+        folder: as ``save_pretrained`` writes it, or a fetched model's name on the Hub.
         dtype: of the weights in memory; ``auto`` is what they are stored as.
 
     Raises:
         SettingError: naming the folder and what is wrong with it.
     """
-    where = Path(folder)
+    where = model_folder(folder)
     check_files(where)
     model = _load(where, dtype=dtype, attn_implementation="sdpa")
     check_finite(_tensors(model), f"the model in {where}")
@@ -63,7 +64,7 @@ def check_checkpoint(folder: str | Path) -> None:
     Raises:
         SettingError: naming the folder and what is wrong with it.
     """
-    where = Path(folder)
+    where = model_folder(folder)
     check_names(where)
     check_finite(_stored(where), f"the model in {where}")
     _check_tied_files(where)
@@ -75,7 +76,7 @@ def check_names(folder: str | Path) -> None:
     Raises:
         SettingError: naming the folder and what is wrong with it.
     """
-    where = Path(folder)
+    where = model_folder(folder)
     check_files(where)
     if importlib.util.find_spec("accelerate") is not None:  # Transformers needs it for this
         _load(where, device_map="meta")
@@ -87,7 +88,7 @@ def check_planned(folder: str | Path) -> None:
     Raises:
         SettingError: naming the folder and what is wrong with it.
     """
-    where = Path(folder)
+    where = model_folder(folder)
     if any((where / name).is_file() for name in (_WHOLE, _INDEX)):
         check_names(where)
 
@@ -104,7 +105,9 @@ def check_files(folder: Path) -> None:
                 f"{folder} holds adapters alone ({_ADAPTERS}), no model: merge them into theirs "
                 "(peft's merge_and_unload) and save that"
             )
-        raise SettingError(f"there is no model in {folder}: it has no config.json")
+        raise SettingError(
+            f"there is no model in {folder}: it has no config.json{fetching(folder)}"
+        )
     if (folder / _ADAPTERS).is_file():
         raise SettingError(
             f"{folder} holds adapters beside a model ({_ADAPTERS}): merge them into it, or move "

@@ -51,6 +51,7 @@ from agents.engines.checkpoint_check import check_checkpoint, check_tokenizer
 from agents.engines.checks import check_spans, checked_ids, room_after
 from drv_env.errors import EngineError, SettingError, boundary
 from drv_env.settings import at_least, checked_seed, checked_whole
+from replay import model_folders
 from replay.pieces import Pieces, read_tokenizer
 
 T = TypeVar("T")
@@ -93,7 +94,7 @@ class VllmEngine:
         dtype: str = "auto",
         **vllm_arguments: Any,
     ) -> None:
-        folder = Path(model_folder)
+        folder = model_folders.model_folder(model_folder)
         check_arguments(vllm_arguments)
         seed = checked_seed(seed)
         if max_context is not None:

@@ -178,8 +178,8 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(
 
 def test_going_on_under_other_settings_is_refused_with_the_difference(whole, cloned, capsys):
     for more, told in (
-        (("--rl.learning-rate", "1e-2"), "rl.learning_rate: 0.001 there, 0.01 here"),
-        (("--rules.max-turns", "4"), "rules.max_turns: None there, 4 here"),
+        (("--rl.learning-rate", "1e-2"), "--rl.learning-rate: 0.001 there, 0.01 here"),
+        (("--rules.max-turns", "4"), "--rules.max-turns: None there, 4 here"),
         (("--outcome", "f1"), "outcome: exact there, f1 here"),
     ):
         assert train("igpo", cloned, whole, *SMALL, *more) == 1

@@ -33,7 +33,8 @@ class ModelOptions:
     """Which model plays, and what runs it."""
 
     model: str
-    """A folder as save_pretrained writes it; at a server, the model's name there."""
+    """A folder as save_pretrained writes it, or the name of a model of the Hub that was fetched (hf
+    download NAME); at a server, the model's name there."""
     engine: Annotated[
         EngineKind | None,
         tyro.conf.arg(metavar="{transformers,vllm,openai,openai-ids}", help_behavior_hint=""),

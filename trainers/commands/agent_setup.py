@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from drv_env.service_address import service_address
 from drv_env.tools.base import ToolSchema
 from replay.chat_templates import CHATML, QWEN3_THINKING
 from replay.counter import TemplateCounter
+from replay.model_folders import fetching, model_folder
 from replay.template import ChatTemplate
 from trainers.agent_file import NAME, Agent, read_agent
 from trainers.commands.agent_options import (
@@ -138,6 +139,10 @@ def plan_agent(
     """
     model = options.model
     kind = model.engine or ("transformers" if model.base_url is None else "openai")
+    if kind in ("transformers", "vllm"):
+        model = replace(model, model=str(model_folder(model.model)))
+    if model.tokenizer is not None:
+        model = replace(model, tokenizer=model_folder(model.tokenizer))
     folder = _folder(model, kind, called)
     own = None if folder is None else read_agent(folder)
     if own is not None:
@@ -208,7 +213,7 @@ def refuse_no_model(folder: str | Path, called: str, instead: str = "") -> None:
     if not (Path(folder) / "config.json").is_file():
         raise SettingError(
             f"{called} {folder}: no such folder with a model (config.json); name one as "
-            f"save_pretrained writes it{instead}"
+            f"save_pretrained writes it{instead}{fetching(folder)}"
         )
 
 
@@ -234,6 +239,8 @@ def _template(folder: Path, chosen: str, called: Called) -> ChatTemplate:
     try:
         return ChatTemplate.from_folder(folder, chat_template=source)
     except SettingError as error:
+        if not (folder / "tokenizer.json").is_file():  # no other template would help
+            raise
         others = " or ".join(name for name in _TEMPLATES if name not in ("own", chosen))
         raise SettingError(f"{error}; {option} can be {others}") from None
 

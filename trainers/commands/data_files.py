@@ -102,7 +102,7 @@ class DataRows:
     files: Paths
     """Trajectories, or recorded chat messages: files, or folders of parts."""
     tokenizer: Path
-    """A folder with tokenizer.json, as save_pretrained writes it."""
+    """A folder with tokenizer.json, as save_pretrained writes it, or a fetched model of the Hub."""
     out: Path
     """The folder to write."""
     chat_template: str = "own"

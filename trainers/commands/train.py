@@ -12,12 +12,14 @@ import dataclasses
 import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from drv_env.errors import SettingError
+from replay.model_folders import model_folder
 from trainers.commands.option_names import as_option, dotted_options, naming_options
 from trainers.extras import lacking
 from trainers.registry import import_plugins
@@ -159,6 +161,9 @@ def make_job(trainer: Trainer, config: Any, say: Callable[[str], None]) -> Job:
     Raises:
         DrvError: naming what can't work.
     """
+    if isinstance(config, Run):
+        section = replace(config.model, folder=str(model_folder(config.model.folder)))
+        config = replace(config, model=section if config.model.folder else config.model)
     if getattr(config, "backend", "device") == "openrlhf":
         from trainers.runs.cluster_run import prepare_cluster
 
@@ -261,5 +266,5 @@ def _with_flags(config: Any, trainer: Trainer, flags: tuple[str, ...]) -> Any:
     """The configuration with further flags for OpenRLHF's command line."""
     if not isinstance(config, Run):
         raise SettingError(f"{trainer.name} passes nothing on: {' '.join(flags)!r:.80}")
-    cluster = dataclasses.replace(config.cluster, flags=(*config.cluster.flags, *flags))
-    return dataclasses.replace(config, cluster=cluster)
+    cluster = replace(config.cluster, flags=(*config.cluster.flags, *flags))
+    return replace(config, cluster=cluster)

@@ -65,7 +65,8 @@ class ModelSection:
     """What is trained, and how it is held.
 
     Attributes:
-        folder: of the model, as save_pretrained writes it.
+        folder: of the model, as save_pretrained writes it, or the name of a model of the Hub
+            that was fetched (hf download NAME).
         chat_template: own, qwen3-thinking, chatml, or a file of Jinja.
         device: such as cuda or cpu; None is cuda where there is one.
         precision: what matrices are multiplied in; what is trained stays in float32.

@@ -5,8 +5,8 @@ last counts:
 
 - ``weights.safetensors``: parameters that are trained, and buffers, under their names;
 - ``optimizer.pt``: the optimiser's tensors and torch's random states (CPU, every CUDA device);
-- ``state.json``: the step, NumPy's random states, whatever the caller adds, and what must be
-  the same when it is taken up.
+- ``state.json``: the step, NumPy's random states, whatever the caller adds, checksums of the
+  other two (CRC-32), and what must be the same when it is taken up.
 
 A state is written under a hidden name, made durable and then renamed; the one before it is
 removed only after that.  Whenever the process dies, the last one under its name is whole.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,16 +28,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from agents.engines.checkpoint_check import check_finite
 from drv_env.errors import SettingError, boundary
 from drv_env.whole_files import disk_faults_told, sync
 from trainers.interrupts import Interrupt, finishing_first
 
-VERSION = 1
+VERSION = 2
 STATE = "state"
 """Where a run's folder has its states."""
 
-_FILES = ("state.json", "optimizer.pt", "weights.safetensors")
+_CHECKED = ("optimizer.pt", "weights.safetensors")
+_FILES = ("state.json", *_CHECKED)
 _NAME = re.compile(r"\d+-step-\d+|\.\d+-step-\d+\.(new|old)")
 
 Generators = Mapping[str, np.random.Generator | torch.Generator]
@@ -84,10 +84,15 @@ class SavedState:
         refuse_other(self.path, "optimiser", about["optimiser"], _optimiser_described(optimiser))
         refuse_other(self.path, "generators", sorted(about["generators"]), sorted(generators or {}))
         with boundary(SettingError, f"the state in {self.path} can't be read"):
+            for name in _CHECKED:
+                if _checksum(self.path / name) != about["checksums"][name]:
+                    raise SettingError(
+                        f"the state in {self.path} is damaged: {name} is not what was written; "
+                        "remove this state to begin anew"
+                    )
             weights = load_file(self.path / "weights.safetensors")
             rest = torch.load(self.path / "optimizer.pt", map_location="cpu", weights_only=True)
         tensors = _kept(model)
-        self._refuse_damaged(tensors, weights, rest)
         with torch.no_grad():
             for name, tensor in tensors.items():
                 tensor.copy_(weights[name])
@@ -100,19 +105,6 @@ class SavedState:
         torch.set_rng_state(rest["torch"])
         if torch.cuda.is_available() and len(rest["cuda"]) == torch.cuda.device_count():
             torch.cuda.set_rng_state_all(rest["cuda"])
-
-    def _refuse_damaged(
-        self, tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor], rest: Mapping[str, Any]
-    ) -> None:
-        """Refuse weights that are missing or NaN, before anything is changed."""
-        for name, tensor in tensors.items():
-            if name not in weights or weights[name].shape != tensor.shape:
-                raise SettingError(
-                    f"the state in {self.path} is damaged: its weights lack {name}, or have it in "
-                    "another shape; remove this state to begin anew"
-                )
-        check_finite(weights.items(), f"the state in {self.path}")
-        check_finite(_moments(rest["optimiser"]), f"the state in {self.path}")
 
 
 class StateFolder:
@@ -223,6 +215,7 @@ class StateFolder:
             "model": _described(model),
             "optimiser": _optimiser_described(optimiser),
             "generators": numpy_states,
+            "checksums": {name: _checksum(temporary / name) for name in _CHECKED},
         }
         (temporary / "state.json").write_text(json.dumps(about), encoding="utf-8")
         for item in (*temporary.iterdir(), temporary):
@@ -331,14 +324,6 @@ def _kept(model: nn.Module) -> dict[str, Tensor]:
     return found | {name: each for name, each in model.named_buffers() if name in names}
 
 
-def _moments(optimiser: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of an optimiser's state, under names for messages."""
-    for number, moments in optimiser["state"].items():
-        for name, value in moments.items():
-            if isinstance(value, Tensor):
-                yield f"the optimiser's {name} {number}", value
-
-
 def _described(model: nn.Module) -> dict[str, str]:
     """Names with type and shape; of what is not trained, a digest of its beginning too."""
     found = {}
@@ -358,6 +343,15 @@ def _optimiser_described(optimiser: torch.optim.Optimizer) -> dict[str, str]:
     for number, group in enumerate(optimiser.param_groups):
         sizes = [each.numel() for each in group["params"]]
         found[f"group {number}"] = f"{len(sizes)} parameters of {sum(sizes)} values"
+    return found
+
+
+def _checksum(path: Path) -> int:
+    """CRC-32 of a file, read in pieces."""
+    found = 0
+    with path.open("rb") as file:
+        while piece := file.read(1 << 24):
+            found = zlib.crc32(piece, found)
     return found
 
 

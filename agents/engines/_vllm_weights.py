@@ -6,7 +6,6 @@ machine has enough, else in the folder for temporary files.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -22,6 +21,7 @@ from agents.engines._weights import refuse_damaged, tensors_of
 from agents.engines.base import WeightSource
 from agents.engines.checkpoint_check import opened_weights, weight_files
 from drv_env.errors import EngineError
+from drv_env.json_files import read_object
 
 _MEMORY = Path("/dev/shm")
 _HEAD = "lm_head.weight"
@@ -47,7 +47,7 @@ class Checkpoint:
         Raises:
             SettingError: when there are no safetensors files, or one is damaged.
         """
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_object(folder / "config.json")
         shapes: dict[str, tuple[int, ...]] = {}
         for path in weight_files(folder):
             with opened_weights(path) as file:

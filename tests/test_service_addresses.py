@@ -168,3 +168,21 @@ def test_what_an_address_holds_besides_an_address_is_known_from_then_on():
         "a+secret+word, a+secret%2Bword, to ken-9, to%20ken-9, to+ken-9, a&#43;secret+word"
     )
     assert masked == "***, ***, ***, ***, ***, ***"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["eval", "q.jsonl", "--model", "http://me:typed-in-place-1@host/x"],
+        ["data", "clean", "http://me:typed-in-place-1@host/x", "--out", "y"],
+        ["cassette", "stats", "https://me:typed-in-place-1@host/x"],
+    ],
+)
+def test_an_address_where_a_path_belongs_shows_no_password_either(
+    tmp_path, monkeypatch, capsys, words
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert "***@host/x" in said.err
+    assert "typed-in" not in said.err + said.out

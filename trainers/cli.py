@@ -25,11 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         run_command(given)
 
-    return guarded(work)
+    return guarded(work, given)
 
 
-def guarded(work: Callable[[], None]) -> int:
-    """Do the work; what :func:`main` returns."""
+def guarded(work: Callable[[], None], given: Sequence[str] = ()) -> int:
+    """Do the work; what :func:`main` returns.
+
+    A password in an address among the words ``given`` shows in no error, wherever it was typed.
+    """
     try:
         work()
         sys.stdout.flush()
@@ -46,8 +49,13 @@ def guarded(work: Callable[[], None]) -> int:
         from drv_env.errors import DrvError
 
         if isinstance(error, DrvError):
+            from drv_env.secrets import mask, remember_credentials
+
+            for word in given:
+                if "://" in word and "@" in word:
+                    remember_credentials(word)
             lines = (line.strip() for line in str(error).splitlines())  # other libraries' words too
-            said: str | None = f"drv: {' '.join(filter(None, lines))}\n"
+            said: str | None = f"drv: {mask(' '.join(filter(None, lines)))}\n"
         else:
             said = _refused_by_the_system(error)
         if said is None:

@@ -24,13 +24,13 @@ The rules, all of them:
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from drv_env import prompts
+from drv_env.call_keys import call_key
 from drv_env.context import ContextCounter, Message
 from drv_env.errors import DrvError, SettingError, ToolError
 from drv_env.protocol import (
@@ -39,9 +39,7 @@ from drv_env.protocol import (
     Answer,
     Reading,
     ReadingRule,
-    Search,
     ToolCall,
-    Visit,
     format_verdict,
     read_turn,
     render_observation,
@@ -458,17 +456,6 @@ class Episode:
 
 def _request(budget: Budget) -> Observation:
     return Observation(prompts.answer_request(budget), ObservationKind.BUDGET)
-
-
-def call_key(action: Search | Visit | ToolCall) -> tuple[object, ...]:
-    """What makes two calls the same: a search's queries, a visit's urls, as sets."""
-    match action:
-        case Search(queries):
-            return ("search", frozenset(queries))
-        case Visit(urls, _):
-            return ("visit", frozenset(urls))
-        case ToolCall(name, arguments):
-            return (name, json.dumps(arguments, sort_keys=True, default=repr))
 
 
 def _opening_messages(task: Task, rules: Rules) -> list[Message]:

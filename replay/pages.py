@@ -1,7 +1,8 @@
 """The pages of a recorded web: what was ever seen of each, in one SQLite file.
 
 A page gathers its title and, each once and in the order they came, the snippets and the
-evidence in which it was met.  Writing the same twice changes nothing, so that a build
+evidence in which it was met, under whatever spelling of its url
+(:func:`~drv_env.urls.canonical_url`).  Writing the same twice changes nothing, so that a build
 which was cut short is simply run again.  It knows neither tools nor trajectories.
 """
 
@@ -11,9 +12,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from drv_env.errors import DiskError, SettingError
+from drv_env.urls import canonical_url
 from drv_env.whole_files import disk_fault, disk_faults_told, told
 from drv_env.worlds.world import Page
 from replay.pieces import no_surrogates
@@ -36,8 +39,9 @@ INSERT OR IGNORE INTO texts (page, text)
 SELECT id, ? FROM pages WHERE world = ? AND url = ?
 """
 _READ = """
-SELECT pages.url, pages.title, texts.text FROM pages LEFT JOIN texts ON texts.page = pages.id
-WHERE pages.world = ? ORDER BY pages.url, texts.rowid
+SELECT canonical_url(pages.url) AS spelling, pages.url, pages.title, texts.text
+FROM pages LEFT JOIN texts ON texts.page = pages.id
+WHERE pages.world = ? ORDER BY spelling, pages.id, texts.rowid
 """
 
 
@@ -67,6 +71,7 @@ class PageFile:
         mode = "ro" if read_only else "rwc"
         try:
             self._connection = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True)
+            self._connection.create_function("canonical_url", 1, canonical_url, deterministic=True)
             if not read_only:
                 self._connection.executescript(_SCHEMA)
             self._connection.execute("SELECT count(*) FROM (SELECT 1 FROM texts LIMIT 1)")
@@ -97,23 +102,22 @@ class PageFile:
 
     def count(self) -> int:
         """How many pages there are, in all worlds."""
-        (count,) = self._connection.execute("SELECT count(*) FROM pages").fetchone()
+        spellings = "SELECT DISTINCT world, canonical_url(url) FROM pages"
+        (count,) = self._connection.execute(f"SELECT count(*) FROM ({spellings})").fetchone()
         return int(count)
 
     def pages(self, world: str) -> Iterator[Page]:
-        """The pages of a world by url; a page without a title has its url for one."""
+        """The pages of a world by url; a page without a title has its url for one.
+
+        Of several spellings of a url the page has the one that was met first.
+        """
         with closing(self._connection.execute(_READ, (world,))) as rows:
-            url, title = None, ""
-            texts: list[str] = []
-            for found, name, text in rows:
-                if found != url:
-                    if url is not None:
-                        yield Page(url, title or url, "\n".join(texts))
-                    url, title, texts = found, name, []
-                if text is not None:
-                    texts.append(text)
-            if url is not None:
-                yield Page(url, title or url, "\n".join(texts))
+            for _, of_page in groupby(rows, lambda row: row[0]):
+                met = list(of_page)
+                url = met[0][1]
+                title = next((title for _, _, title, _ in met if title), url)
+                texts = dict.fromkeys(text for _, _, _, text in met if text is not None)
+                yield Page(url, title, "\n".join(texts))
 
     def close(self) -> None:
         """Close the file; may be called twice."""

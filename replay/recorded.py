@@ -12,7 +12,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from drv_env.episode import Ending, Message, ObservationKind, call_key
+from drv_env.call_keys import call_key
+from drv_env.episode import Ending, Message, ObservationKind
 from drv_env.errors import TaskDataError
 from drv_env.protocol import (
     END_RESPONSE,

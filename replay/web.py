@@ -23,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from drv_env.call_keys import call_arguments, earlier_call_arguments
 from drv_env.cassette import CassetteStore, Entry, Recorded, canonical
 from drv_env.errors import SettingError, ToolError
 from drv_env.json_files import read_object
@@ -37,7 +38,6 @@ from drv_env.tools.base import (
     ToolSchema,
     still_clock,
 )
-from drv_env.tools.cassette import call_arguments
 from drv_env.tools.offline import OfflineTools
 from drv_env.whole_files import disk_faults_told, write_json
 from replay.observations import is_of_its_tool, read_search, read_visit
@@ -186,37 +186,38 @@ class RecordedWeb:
         Raises:
             ToolError: for what was never recorded and can't be searched.
         """
-        arguments = call_arguments(call.action)
         world = call.task.world or ""
         recording = call.task.metadata.get(RECORDING)
         if recording is not None:
-            own = await self._own(call, arguments, str(recording))
+            own = await self._own(call, str(recording))
             if own is not None:
                 return own
-        found = await self._store.aget(call.name, arguments, world)
-        if found is not None:
-            return _result(found, Status(found.status))
+        for arguments in _spellings(call.action):
+            found = await self._store.aget(call.name, arguments, world)
+            if found is not None:
+                return _result(found, Status(found.status))
         if self._corpus and isinstance(call.action, Search | Visit):
             tools = _corpus(self.path, world, canonical(self._settings))
             if tools is not None:
                 return await tools.call(call)
-        raise ToolError(await self._missing(call, arguments, world))
+        raise ToolError(await self._missing(call, call_arguments(call.action), world))
 
     async def close(self) -> None:
         """Close the cassette; a later call opens it again."""
         await self._store.aclose()
 
-    async def _own(
-        self, call: Call, arguments: Mapping[str, Any], recording: str
-    ) -> ToolResult | None:
+    async def _own(self, call: Call, recording: str) -> ToolResult | None:
         """What the trajectory itself got in this turn, where it is kept apart."""
         place = _place(recording)
-        found = await self._store.aget(call.name, _own_key(arguments, call.turn), place)
-        if found is not None:
-            return _result(found, Status(found.status))
-        key = _failure_key(call.name, arguments, call.turn)
-        failure = await self._store.aget(_FAILURE, key, place)
-        return None if failure is None else _result(failure, Status.FAILED)
+        for arguments in _spellings(call.action):
+            found = await self._store.aget(call.name, _own_key(arguments, call.turn), place)
+            if found is not None:
+                return _result(found, Status(found.status))
+            key = _failure_key(call.name, arguments, call.turn)
+            failure = await self._store.aget(_FAILURE, key, place)
+            if failure is not None:
+                return _result(failure, Status.FAILED)
+        return None
 
     async def _missing(self, call: Call, arguments: Mapping[str, Any], world: str) -> str:
         said = f"{canonical(arguments):.300} was never recorded in {self.path.name}"
@@ -300,12 +301,14 @@ def _add(trajectory: Trajectory, store: CassetteStore, pages: PageFile, stats: W
             continue
         if _may_be_shared(action, turn, number, trajectory):
             address = (name, canonical(arguments))
-            first = standing.get(address) or store.get(name, arguments, world)
+            first = _older(store, name, action, world)
             if first is None:
-                entries.append(Entry(name, arguments, value, world))
-                first = value
-                stats.shared += 1
-            standing[address] = first
+                first = standing.get(address) or store.get(name, arguments, world)
+                if first is None:
+                    entries.append(Entry(name, arguments, value, world))
+                    first = value
+                    stats.shared += 1
+                standing[address] = first
             sightings += _sightings(action, turn.observation)
             if (first.text, first.status) == (value.text, value.status):
                 continue
@@ -342,6 +345,24 @@ def _sightings(action: Search | Visit | ToolCall, text: str) -> list[Sighting]:
         case Visit():
             return [Sighting(page.url, "", page.texts) for page in read_visit(text) or []]
     return []
+
+
+def _spellings(action: Search | Visit | ToolCall) -> list[dict[str, Any]]:
+    """The keys that a call may stand under, in the order in which they are looked up.
+
+    Its own spelling first: a web that was built before calls had one spelling holds it, and
+    with it the very text that the call got.
+    """
+    keys = [earlier_call_arguments(action), call_arguments(action)]
+    return keys if keys[0] != keys[1] else keys[:1]
+
+
+def _older(
+    store: CassetteStore, name: str, action: Search | Visit | ToolCall, world: str
+) -> Recorded | None:
+    """What an older web has under the call's own spelling, where that is not the one spelling."""
+    found = (store.get(name, key, world) for key in _spellings(action)[:-1])
+    return next(found, None)
 
 
 def _place(recording: str) -> str:

@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from drv_env.call_keys import call_arguments, earlier_call_arguments
 from drv_env.cassette import CassetteStore, Recorded, canonical
 from drv_env.errors import SettingError, ToolError
-from drv_env.protocol import Search, ToolCall, Visit
 from drv_env.secrets import mask, mask_data
 from drv_env.settings import above, checked_number
 from drv_env.tools.base import (
@@ -49,26 +49,6 @@ RECORDED = (Status.OK, Status.EMPTY)
 
 SHOWN_CHARS = 300
 """Of a call's arguments, what the message about a missing recording shows."""
-
-
-def call_arguments(action: Search | Visit | ToolCall) -> dict[str, Any]:
-    """What makes two calls the same recording; compared as :func:`drv_env.cassette.canonical`.
-
-    A search's queries and a visit's urls keep their order, which the observation shows.
-    Blanks around a query, a url or a goal don't count.  Another tool's arguments count as
-    written.
-
-    Example:
-        >>> call_arguments(Visit((" https://a",), "founder "))
-        {'url': ['https://a'], 'goal': 'founder'}
-    """
-    match action:
-        case Search(queries):
-            return {"query": [query.strip() for query in queries]}
-        case Visit(urls, goal):
-            return {"url": [url.strip() for url in urls], "goal": goal.strip()}
-        case ToolCall(_, arguments):
-            return arguments
 
 
 @dataclass(slots=True)
@@ -174,14 +154,14 @@ class CassetteTools:
             return await self._make(call, arguments, math.inf)
         if self.mode == "replay_or_record":
             return await self._together(call, arguments)
-        found = await self.store.aget(call.name, arguments, self._place(call))
+        found = await self.recorded(call)
         if found is None:
             raise ToolError(await self._missing(call, arguments))
         return _replayed(found)
 
     async def recorded(self, call: Call) -> Recorded | None:
         """The recording of a call, with the time, latency and cost of the original."""
-        return await self.store.aget(call.name, call_arguments(call.action), self._place(call))
+        return await self._find(call)
 
     async def close(self) -> None:
         """End calls under way, close the tools, and the store where only a path was given."""
@@ -231,11 +211,19 @@ class CassetteTools:
 
     async def _find_or_make(self, call: Call, arguments: Mapping[str, Any]) -> ToolResult:
         oldest = -math.inf if self._ttl is None else self.store.clock() - self._ttl
-        place = self._place(call)
-        found = await self.store.aget(call.name, arguments, place, newer_than=oldest)
+        found = await self._find(call, oldest)
         if found is not None:
             return _replayed(found)
         return await self._make(call, arguments, oldest)
+
+    async def _find(self, call: Call, oldest: float = -math.inf) -> Recorded | None:
+        """The recording under the one spelling, or an older one under the call's own."""
+        keys = [call_arguments(call.action), earlier_call_arguments(call.action)]
+        for key in keys if keys[0] != keys[1] else keys[:1]:
+            found = await self.store.aget(call.name, key, self._place(call), newer_than=oldest)
+            if found is not None:
+                return found
+        return None
 
     async def _make(
         self, call: Call, arguments: Mapping[str, Any], replace_before: float

@@ -15,6 +15,7 @@ A query is never parsed: its terms are looked up, whatever signs stand between t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -35,7 +36,8 @@ from drv_env.tools.base import (
     still_clock,
 )
 from drv_env.tools.passages import beginning, evidence, snippet
-from drv_env.unicode_text import query_terms, terms
+from drv_env.unicode_text import query_terms, sound_text, terms
+from drv_env.urls import canonical_url, near_spellings
 from drv_env.worlds.recipe import WorldRecipe
 from drv_env.worlds.world import Page
 
@@ -63,19 +65,17 @@ class PageIndex:
         pages: the pages, each with a url of its own.
 
     Raises:
-        SettingError: when two pages have the same url.
+        SettingError: when two pages have the same url, in whatever spelling
+            (:func:`~drv_env.urls.canonical_url`); the same page twice counts once.
     """
 
     def __init__(self, pages: Sequence[Page]) -> None:
-        self._ordered = sorted(pages, key=lambda page: page.url)
-        self.pages: dict[str, Page] = {page.url: page for page in self._ordered}
-        if len(self.pages) != len(self._ordered):
-            twice = next(
-                page.url
-                for page, after in zip(self._ordered, self._ordered[1:], strict=False)
-                if page.url == after.url
-            )
-            raise SettingError(f"two pages have the url {twice!r}; every page needs its own")
+        self._by_url: dict[str, Page] = {}
+        for page in sorted(pages, key=lambda page: page.url):
+            standing = self._by_url.setdefault(canonical_url(page.url), page)
+            if standing is not page and replace(page, url=standing.url) != standing:
+                raise SettingError(_said_twice(standing.url, page.url))
+        self._ordered = list(self._by_url.values())
         builder = tantivy.SchemaBuilder()
         for name in ("title", "text"):
             # Terms are cut by drv_env.unicode_text on both sides and stored apart by blanks.
@@ -101,6 +101,15 @@ class PageIndex:
         writer.wait_merging_threads()
         index.reload()
         self._searcher = index.searcher()
+
+    def page(self, url: str) -> Page | None:
+        """The page at a url, in any spelling of it."""
+        return self._by_url.get(canonical_url(url))
+
+    def near_page(self, url: str) -> Page | None:
+        """The page that most servers would redirect to from a url at which there is none."""
+        found = map(self._by_url.get, near_spellings(url))
+        return next((page for page in found if page is not None), None)
 
     def search(self, query: str, limit: int) -> list[Page]:
         """The best ``limit`` pages for any text, best first, equals by url.
@@ -281,7 +290,7 @@ class OfflineTools:
         fields, words = self._settings["fields"], self._settings["snippet_words"]
         shown, data = [], []
         for query in queries:
-            query = _readable(query[:LONGEST_QUERY])
+            query = sound_text(query[:LONGEST_QUERY])
             wanted = frozenset(query_terms(query, MOST_TERMS))
             pages = []
             for page in index.search(query, self._settings["results"]):
@@ -300,13 +309,17 @@ class OfflineTools:
 
     def _visit(self, index: PageIndex, urls: Sequence[str], goal: str) -> ToolResult:
         words, links = self._settings["evidence_words"], self._settings["links"]
-        goal = _readable(goal[:LONGEST_QUERY])
+        goal = sound_text(goal[:LONGEST_QUERY])
         shown, data = [], []
         for url in urls:
-            page = index.pages.get(url)
+            page = index.page(url)
             if page is None:
-                url = _readable(url[:LONGEST_QUERY])
-                shown.append(render_visit(url, goal, NO_SUCH_PAGE))
+                near = index.near_page(url)
+                told = (
+                    NO_SUCH_PAGE if near is None else f"{NO_SUCH_PAGE} There is one at {near.url}"
+                )
+                url = sound_text(url[:LONGEST_QUERY])
+                shown.append(render_visit(url, goal, told))
                 data.append({"url": url, "found": False, "evidence": []})
                 continue
             passages = evidence(page.text, goal, words)
@@ -323,9 +336,13 @@ class OfflineTools:
         return ToolResult(PAGE_SEPARATOR.join(shown), status, data=data)
 
 
-def _readable(text: str) -> str:
-    """The text with lone surrogates replaced, so that it can be written as UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+def _said_twice(url: str, other: str) -> str:
+    if url == other:
+        return f"two pages have the url {url!r}; every page needs its own"
+    return (
+        f"two pages have one url in two spellings, {url!r} and {other!r}; every page needs its "
+        "own (a part after # names a place within a page)"
+    )
 
 
 def _restore(

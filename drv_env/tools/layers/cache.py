@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import replace
 
-from drv_env.protocol import Search, ToolCall, Visit
+from drv_env.call_keys import call_arguments
 from drv_env.settings import above, at_least, checked_number, checked_whole
 from drv_env.tools.base import Call, Clock, Status, ToolResult, Tools
 from drv_env.tools.layers.base import Layer
@@ -18,7 +18,8 @@ from drv_env.tools.parts import is_whole
 class Cache(Layer):
     """Answers a call from memory when the same one was answered a short while ago.
 
-    The same call: same tool, same arguments in the same order, same world.  Failed,
+    The same call: same tool, same arguments in the same order, in whatever spelling
+    (:func:`~drv_env.call_keys.call_arguments`), same world.  Failed,
     refused and partly failed results are never kept.  A kept result costs 0.0.
 
     Args:
@@ -64,11 +65,5 @@ class Cache(Layer):
 
 
 def _key(call: Call) -> Hashable:
-    match call.action:
-        case Search(queries):
-            return (call.task.world, "search", queries)
-        case Visit(urls, goal):
-            return (call.task.world, "visit", urls, goal)
-        case ToolCall(name, arguments):
-            written = json.dumps(arguments, sort_keys=True, default=repr)
-            return (call.task.world, "tool", name, written)
+    written = json.dumps(call_arguments(call.action), sort_keys=True, default=repr)
+    return (call.task.world, call.name, written)

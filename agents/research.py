@@ -22,6 +22,7 @@ from drv_env.play import Played
 from drv_env.protocol import Answer, Search, ToolCall, Visit, read_turn
 from drv_env.tasks import Task, TaskLike
 from drv_env.tools.base import ToolResult
+from drv_env.urls import canonical_url
 from replay.observations import Found, Seen, read_search, read_visit
 from replay.recorded import NO_GOLD
 from replay.template import ChatTemplate
@@ -29,6 +30,10 @@ from replay.trajectory import Trajectory, TurnRecord
 
 ONCE = RolloutSettings(retries=0)
 """A broken episode is not tried again, so that its events don't come twice."""
+
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"]+", re.IGNORECASE)
+_AFTER_URL = ".,;:!?)]}'*`…。，"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,17 +213,18 @@ def sources(trajectory: Trajectory) -> list[Source]:
     count.
     """
     titles: dict[str, str] = {}
-    opened: dict[str, None] = {}
+    opened: dict[str, str] = {}
     for turn in trajectory.turns:
         if turn.observation is None or turn.observation_kind != ObservationKind.RESULT:
             continue
         for hit in _hits(turn.tool, turn.observation):
             if hit.title:
-                titles.setdefault(hit.url, hit.title)
+                titles.setdefault(canonical_url(hit.url), hit.title)
         if turn.tool == "visit" and turn.tool_status == "ok":
-            opened |= dict.fromkeys(_read_pages(turn))
+            for url in _read_pages(turn):
+                opened.setdefault(canonical_url(url), url)
     said = trajectory.turns[-1].text if trajectory.answer is not None else ""
-    found = [Source(url, titles.get(url, ""), _names(said, url)) for url in opened]
+    found = [Source(url, titles.get(page, ""), _names(said, url)) for page, url in opened.items()]
     return sorted(found, key=lambda source: not source.named)
 
 
@@ -256,15 +262,18 @@ def _hits(tool: str | None, text: str) -> list[Found]:
 
 def _read_pages(turn: TurnRecord) -> list[str]:
     action = read_turn(turn.text).action
-    asked = {url.strip() for url in action.urls} if isinstance(action, Visit) else set()
+    asked = set(map(canonical_url, action.urls)) if isinstance(action, Visit) else set()
     pages = read_visit(turn.observation or "") or []
-    return [page.url for page in pages if page.texts and page.url in asked]
+    return [page.url for page in pages if page.texts and canonical_url(page.url) in asked]
 
 
 def _names(text: str, url: str) -> bool:
-    """Whether a text names this very url, and not a longer one that begins with it."""
+    """Whether a text names this very url, in any spelling, and not one that begins with it."""
     pattern = re.escape(url.rstrip("/")) + r"/?(?![\w%-]|[./?#=&]\w)"
-    return re.search(pattern, text) is not None
+    if re.search(pattern, text) is not None:
+        return True
+    named = (match[0].rstrip(_AFTER_URL) for match in _URL.finditer(text))
+    return canonical_url(url) in map(canonical_url, named)
 
 
 def _unscored(answer: str, task: Task) -> float:

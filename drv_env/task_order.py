@@ -17,6 +17,7 @@ import numpy as np
 from drv_env.errors import SettingError, TaskDataError
 from drv_env.settings import at_least, check_fields, checked_seed, checked_shares, checked_whole
 from drv_env.tasks import Task, TaskLike, each_task
+from drv_env.unicode_text import caseless_text
 
 Key = str | Callable[[Task], Any]
 """A metadata key (or ``id``, ``world``, ``question``), or a function of the task."""
@@ -64,7 +65,7 @@ def split_tasks(
     edges = [1.0 if edge > 1 - 1e-9 else edge for edge in np.cumsum(shares).tolist()]
     found: dict[str, list[Task]] = {part: [] for part in parts}
     for task in each_task(tasks):
-        group = " ".join(task.question.casefold().split()) if by is None else _value(task, by)
+        group = caseless_text(task.question) if by is None else _value(task, by)
         point = _point(f"{seed}\x00{group}")
         for part, edge in zip(parts, edges, strict=True):
             if point < edge:

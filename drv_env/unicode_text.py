@@ -80,6 +80,16 @@ def canonical_text(text: str) -> str:
     return text
 
 
+def caseless_text(text: str) -> str:
+    """The canonical form without letter case and with white space folded, as for questions.
+
+    Example:
+        >>> caseless_text("Who  Built ＩＴ?")
+        'who built it?'
+    """
+    return " ".join(canonical_text(canonical_text(text).casefold()).split())
+
+
 def terms(text: str) -> list[str]:
     """The terms by which a text is found, in order, with repetitions.
 

@@ -131,15 +131,6 @@ def observation(content: str, tool: str, results: Results = "released") -> str:
     return render_observation(text)
 
 
-def whole(text: str) -> str:
-    """``text`` with halves of surrogate pairs joined, and lone ones become U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 _json = json.JSONEncoder(ensure_ascii=False).encode
 
 

@@ -17,12 +17,15 @@ How one message is aligned is in :mod:`replay.align`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from drv_env.errors import SettingError
 from drv_env.protocol import ANSWER, CALL, RESPONSE
 from drv_env.settings import at_least, check_fields
+from drv_env.unicode_text import canonical_text, sound_text
+from drv_env.urls import canonical_url
 from replay.align import (
     FinalTurn,
     Results,
@@ -31,7 +34,6 @@ from replay.align import (
     final_turn,
     observation,
     tool_turn,
-    whole,
 )
 from replay.layouts import Drop, Message, RawTrajectory, Reason
 
@@ -47,8 +49,8 @@ class CleanRules:
         tags: where calls and answers are looked for; see :mod:`replay.align`.
         results: which observations are pages of search results; see there.
         repeats: ``"released"`` takes a visit for a repeat when its urls are those of an
-            earlier one; ``"same_goal"`` only when its goal is the same too; ``"keep"``
-            removes no repeats.
+            earlier one; ``"same_goal"`` only when its goal is the same too, in whatever
+            spelling of both; ``"keep"`` removes no repeats.
         longest_message: characters of a message; a row with a longer one is dropped.
 
     Raises:
@@ -122,14 +124,14 @@ def clean_row(raw: RawTrajectory, rules: CleanRules | None = None) -> Cleaned | 
     repeated: Counter[str] = Counter()
     steps = _without_repeats(_pruned(steps, rules, pruned), rules, repeated)
     messages = [
-        {"role": "user", "content": whole(first["content"])},
+        {"role": "user", "content": sound_text(first["content"])},
         *(_message(step) for step in steps),
-        {"role": "assistant", "content": whole(final.text)},
+        {"role": "assistant", "content": sound_text(final.text)},
     ]
     fault = _fault(messages)
     if fault is not None:
         return fault
-    return Cleaned(raw, tuple(messages), whole(final.answer), pruned, repeated, unread)
+    return Cleaned(raw, tuple(messages), sound_text(final.answer), pruned, repeated, unread)
 
 
 _Step = ToolTurn | str
@@ -170,6 +172,16 @@ def _pruned(steps: list[_Step], rules: CleanRules, removed: Counter[str]) -> lis
     return kept
 
 
+def _repeat_key(step: ToolTurn, rules: CleanRules) -> Hashable:
+    """What makes a turn's call a repeat; in the released way, texts count as they are written."""
+    if rules.repeats == "released":
+        return step.tool, step.call
+    call = step.call
+    if isinstance(call, frozenset):
+        call = frozenset(map(canonical_url if step.tool == "visit" else canonical_text, call))
+    return step.tool, call, canonical_text(step.goal)
+
+
 def _without_repeats(steps: list[_Step], rules: CleanRules, removed: Counter[str]) -> list[_Step]:
     if rules.repeats == "keep":
         return steps
@@ -178,8 +190,7 @@ def _without_repeats(steps: list[_Step], rules: CleanRules, removed: Counter[str
     keeping = True
     for step in steps:
         if isinstance(step, ToolTurn):
-            goal = step.goal if rules.repeats == "same_goal" else ""
-            key = (step.tool, step.call, goal)
+            key = _repeat_key(step, rules)
             keeping = key not in seen
             if not keeping:
                 removed[step.tool] += 1
@@ -191,8 +202,8 @@ def _without_repeats(steps: list[_Step], rules: CleanRules, removed: Counter[str
 
 def _message(step: _Step) -> Message:
     if isinstance(step, ToolTurn):
-        return {"role": "assistant", "content": whole(step.text)}
-    return {"role": "user", "content": whole(step)}
+        return {"role": "assistant", "content": sound_text(step.text)}
+    return {"role": "user", "content": sound_text(step)}
 
 
 def _fault(messages: list[Message]) -> Drop | None:

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from drv_env.errors import TaskDataError
 from drv_env.json_files import why_unread
 from drv_env.tasks import ANSWER_SEPARATOR
+from drv_env.unicode_text import sound_text
 from drv_env.whole_files import disk_faults_told, replacing, write_text
-from replay.align import whole
 from replay.clean import Cleaned
 
 VERSION = 1
@@ -66,7 +66,7 @@ def to_table(
         system = (row.raw.system_prompt or "") if system_prompt is None else system_prompt
         if system:
             roles.append("system")
-            contents.append(whole(system))
+            contents.append(sound_text(system))
         roles += [message["role"] for message in row.messages]
         contents += [message["content"] for message in row.messages]
         offsets.append(len(roles))
@@ -77,8 +77,8 @@ def to_table(
         type=_MESSAGES,
     )
     columns = {
-        "question": [whole(row.raw.question) for row in rows],
-        "gt": [whole(ANSWER_SEPARATOR.join(row.raw.answers)) or None for row in rows],
+        "question": [sound_text(row.raw.question) for row in rows],
+        "gt": [sound_text(ANSWER_SEPARATOR.join(row.raw.answers)) or None for row in rows],
         "messages": messages,
         "answer": [row.answer for row in rows],
         "turns": [row.turns for row in rows],
@@ -88,7 +88,7 @@ def to_table(
         "pruned": [row.pruned.total() for row in rows],
         "repeated": [row.repeated.total() for row in rows],
         "unread": [row.unread for row in rows],
-        "file": [whole(row.raw.source.file) for row in rows],
+        "file": [sound_text(row.raw.source.file) for row in rows],
         "row": [row.raw.source.row for row in rows],
     }
     return pa.table(columns, schema=SCHEMA)
@@ -204,4 +204,4 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 def write_json(path: Path, value: object) -> None:
     """A JSON file, whole or not at all."""
-    write_text(path, whole(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
+    write_text(path, sound_text(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")

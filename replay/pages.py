@@ -16,10 +16,10 @@ from itertools import groupby
 from pathlib import Path
 
 from drv_env.errors import DiskError, SettingError
+from drv_env.unicode_text import sound_text
 from drv_env.urls import canonical_url
 from drv_env.whole_files import disk_fault, disk_faults_told, told
 from drv_env.worlds.world import Page
-from replay.pieces import no_surrogates
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pages (
@@ -90,10 +90,10 @@ class PageFile:
         """
         with disk_faults_told(self._path), self._connection:
             for sighting in sightings:
-                url = no_surrogates(sighting.url)
-                self._connection.execute(_ADD_PAGE, (world, url, no_surrogates(sighting.title)))
+                url = sound_text(sighting.url)
+                self._connection.execute(_ADD_PAGE, (world, url, sound_text(sighting.title)))
                 for text in sighting.texts:
-                    self._connection.execute(_ADD_TEXT, (no_surrogates(text), world, url))
+                    self._connection.execute(_ADD_TEXT, (sound_text(text), world, url))
 
     def worlds(self) -> list[str]:
         """Names of the worlds, in order."""

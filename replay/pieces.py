@@ -22,18 +22,12 @@ from tokenizers import Tokenizer
 
 from drv_env.errors import SettingError
 from drv_env.json_files import read_object
+from drv_env.unicode_text import sound_text
 from replay.model_folders import fetching
 
 Ids = NDArray[np.int32]
 Piece = int | str
 """A control token's id, or a stretch of plain text."""
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
-
-
-def no_surrogates(text: str) -> str:
-    """``text`` with lone surrogates replaced by U+FFFD: tokenizers can't take them."""
-    return _SURROGATES.sub("\ufffd", text)
 
 
 def read_tokenizer(file: str | Path) -> Tokenizer:
@@ -133,7 +127,7 @@ class Pieces:
 
     def split(self, text: str) -> list[Piece]:
         """Trusted text as control ids and the stretches of plain text between them."""
-        text = no_surrogates(text)
+        text = sound_text(text)
         pieces: list[Piece] = []
         end = 0
         for id_, (start, stop) in self._marked(text):
@@ -176,7 +170,7 @@ class Pieces:
 
     def plain_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
         """Ids of untrusted text with the ``(start, stop)`` characters of each."""
-        encoding = self._inner.encode(no_surrogates(text), add_special_tokens=False)
+        encoding = self._inner.encode(sound_text(text), add_special_tokens=False)
         return self._checked(encoding.ids), encoding.offsets
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -184,7 +178,7 @@ class Pieces:
         return self.tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def _plain_ids(self, text: str, tokenizer: Tokenizer) -> Ids:
-        text = no_surrogates(text)
+        text = sound_text(text)
         if len(text) < LONG:
             return self._checked(tokenizer.encode(text, add_special_tokens=False).ids)
         # the same ids, and other threads run meanwhile: encode() keeps the interpreter's lock

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from drv_env.protocol import ANSWER, END_ANSWER, END_THINK, THINK
-from replay.pieces import Ids, no_surrogates
+from drv_env.unicode_text import sound_text
+from replay.pieces import Ids
 from replay.template import ChatTemplate
 
 
@@ -67,7 +68,7 @@ def answer_probe(
     if lead:
         pieces.pop()
     head = template.pieces.encode(pieces)
-    text = lead + no_surrogates(answer)
+    text = lead + sound_text(answer)
     behind = template.pieces.split(f"\n{END_ANSWER}")[0] if closed else ""
     tail, offsets = template.pieces.plain_offsets(
         text + (behind if isinstance(behind, str) else "")

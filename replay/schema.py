@@ -19,6 +19,7 @@ from drv_env.parquet_batches import check_columns
 from drv_env.rewards.records import TurnReward
 from drv_env.settings import shown
 from drv_env.tasks import Task
+from drv_env.unicode_text import sound_text
 from replay.trajectory import Trajectory, TurnRecord
 from replay.transcript import Transcript
 
@@ -232,9 +233,9 @@ def row_bytes(row: Mapping[str, Any]) -> int:
 
 
 def _storable(value: Any) -> Any:
-    """``value`` with lone surrogates in its strings replaced."""
+    """``value`` with its strings as Parquet's UTF-8 can hold them."""
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return sound_text(value)
     if isinstance(value, dict):
         return {key: _storable(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -24,9 +24,10 @@ from tokenizers import Tokenizer
 from drv_env.errors import SettingError
 from drv_env.json_files import read_object, read_text, why_unread
 from drv_env.protocol import END_RESPONSE, RESPONSE
+from drv_env.unicode_text import sound_text
 from replay.jinja import compile_template
 from replay.model_folders import model_folder
-from replay.pieces import Ids, Piece, Pieces, no_surrogates, read_tokenizer
+from replay.pieces import Ids, Piece, Pieces, read_tokenizer
 from replay.scaffold import Scaffold, learn_scaffold, locate
 
 Messages = Sequence[Mapping[str, str]]
@@ -158,7 +159,7 @@ class ChatTemplate:
         for message in messages:
             if set(message) != {"role", "content"} or not isinstance(message["content"], str):
                 raise ValueError(f"a message must be a role and a text content: {message!r:.200}")
-        texts = [no_surrogates(message["content"]) for message in messages]
+        texts = [sound_text(message["content"]) for message in messages]
         real = self.render([{**m, "content": t} for m, t in zip(messages, texts, strict=True)])
         marks: dict[int, str] = {
             index: f"mark{secrets.token_hex(8)}"
@@ -202,7 +203,7 @@ class ChatTemplate:
         the end of a turn or the start of a message stays plain.  The generation prefix is
         taken off the front where it stands there, and :attr:`end_of_turn` is appended.
         """
-        text = no_surrogates(text)
+        text = sound_text(text)
         for prefix in (self.generation_prefix, self.generation_prefix.rstrip()):
             if prefix and text.startswith(prefix):
                 text = text[len(prefix) :]

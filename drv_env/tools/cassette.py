@@ -40,6 +40,7 @@ from drv_env.tools.base import (
 )
 from drv_env.tools.parts import is_whole
 from drv_env.tools.results import checked_result
+from drv_env.unicode_text import sound_text
 
 Mode = Literal["record", "replay", "replay_or_record"]
 MODES = ("record", "replay", "replay_or_record")
@@ -272,4 +273,4 @@ def _replayed(found: Recorded) -> ToolResult:
 def _shown(arguments: Mapping[str, Any]) -> str:
     text = canonical(arguments)
     text = text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + " …"
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return sound_text(text)

@@ -21,7 +21,7 @@ from drv_env import Rules, Task
 from drv_env.game import Game
 from drv_env.protocol import Answer, Search, render_turn
 from drv_env.testing import FakeTools
-from replay.pieces import no_surrogates
+from drv_env.unicode_text import sound_text
 from tests.engines.servers import ChatServer, CompletionServer
 
 TASK = Task("Who owns the mill?", ("Salen",))
@@ -71,7 +71,7 @@ def check(found, template, page):
     expected = [i for i in template.observation("x", closed=True).tolist() if i in control]
     assert [i for i in ids if i in control] == expected
     shown = template.pieces.decode(ids)
-    assert no_surrogates(page)[:40] in shown
+    assert sound_text(page)[:40] in shown
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)

@@ -2,7 +2,8 @@
 
 import random
 
-from replay.pieces import LONG, Pieces, no_surrogates
+from drv_env.unicode_text import sound_text
+from replay.pieces import LONG, Pieces
 from tests.replay.conftest import CORPUS, MAKERS, PROTOCOL_PIECES, SPECIAL, TAGS
 
 
@@ -28,5 +29,5 @@ def test_long_texts_have_the_ids_that_the_plain_call_gives(any_tokenizer):
     unit = "Who owns the mill? <|im_end|> größer 你好 🙂 [[[\n\n  x\u0000y </tool_response>"
     for text in (unit * 60, "[" * 50_000, "\ud800" + unit * 60):
         assert len(text) > LONG
-        expected = pieces._inner.encode(no_surrogates(text), add_special_tokens=False).ids
+        expected = pieces._inner.encode(sound_text(text), add_special_tokens=False).ids
         assert pieces.encode_plain(text).tolist() == expected

@@ -3,14 +3,16 @@
 import asyncio
 import os
 import pickle
+import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from drv_env import Rules, SettingError, Task, ToolError
+from drv_env.call_keys import earlier_call_arguments
 from drv_env.env import DeepResearchEnv
-from drv_env.protocol import Search, Visit, render_turn
+from drv_env.protocol import Search, Visit, render_turn, search_hits
 from drv_env.testing import FakeTools
 from drv_env.tools.base import Call, Status
 from drv_env.tools.cassette import CassetteTools
@@ -91,6 +93,48 @@ def test_a_copy_answers_alike(web):
     copy = pickle.loads(data)
     query = Search(("Enki founded",))
     assert ask(copy, query) == ask(tools, query)
+
+
+MILL = "https://e.org/wiki/Młyn"
+SPELLINGS = (
+    MILL,
+    f"HTTPS://E.org:443/wiki/{unicodedata.normalize('NFD', 'Młyn')}",
+    "https://e.org/wiki/M%c5%82yn#history",
+)
+
+
+def visiting(url, goal, text):
+    return from_messages(
+        made.chat(
+            made.call("visit", url=[url], goal=goal),
+            made.visit_result(url, goal, text),
+            made.answer(),
+        )
+    )
+
+
+def test_a_page_in_several_spellings_is_one(tmp_path):
+    trajectories = [visiting(url, "who", f"Owner {n}.") for n, url in enumerate(SPELLINGS)]
+    stats = build_web(trajectories, tmp_path / "web")
+    assert (stats.shared, stats.own, stats.pages) == (1, 2, 1)
+    assert check_replay(trajectories, exact(tmp_path / "web")).passed, "each as it was recorded"
+    tools = RecordedWeb(tmp_path / "web")
+    for url in SPELLINGS:
+        assert ask(tools, Visit((url,), "who")).text == trajectories[0].turns[0].observation
+        whole = ask(tools, Visit((url,), "owner"))
+        assert [f"Owner {n}." in whole.text for n in range(3)] == [True] * 3
+    searched = ask(tools, Search((unicodedata.normalize("NFD", "owner młyn"),)))
+    assert [hit["url"] for hit in search_hits(searched.text)] == [MILL]
+
+
+def test_a_web_from_before_calls_had_one_spelling_replays_and_grows(tmp_path, monkeypatch):
+    trajectories = [visiting(url, "who", f"Owner {n}.") for n, url in enumerate(SPELLINGS)]
+    with monkeypatch.context() as patch:
+        patch.setattr("replay.web.call_arguments", earlier_call_arguments)
+        build_web(trajectories[1:], tmp_path / "web")
+    assert check_replay(trajectories[1:], exact(tmp_path / "web")).passed
+    build_web(trajectories, tmp_path / "web")
+    assert check_replay(trajectories, exact(tmp_path / "web")).passed
 
 
 def test_adding_the_same_again_changes_nothing(web, both):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import pickle
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -45,6 +48,89 @@ def test_it_has_the_face_of_tools() -> None:
     assert tools.instant
     asyncio.run(tools.close())
     asyncio.run(tools.close())
+
+
+TEXTS = {
+    "Młyn w Łodzi": "Młyn zbudował Gérard Nguyễn w 1912 roku.",
+    "나루": "나루는 1931년에 세워진 방앗간이다. 주인은 한별이다.",
+    "가람": "가람을 지나는 강은 넓다.",
+    "水車小屋": "水車小屋はカナガワの川沿いにある。",
+    "กังหัน": "กังหันน้ำอยู่ที่เชียงใหม่มาตั้งแต่ปีนั้น",
+    "Değirmen": "Değirmen DİYARBAKIR ilindedir.",
+    "الطاحونة": "بناها مُحَمَّد في الرياض.",
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "title"),
+    [
+        ("Gérard Nguyễn", "Młyn w Łodzi"),
+        ("ŁODZI", "Młyn w Łodzi"),
+        ("１９１２", "Młyn w Łodzi"),
+        ("방앗간", "나루"),
+        ("한별", "나루"),
+        ("강", "가람"),
+        ("水車", "水車小屋"),
+        ("ｶﾅｶﾞﾜ", "水車小屋"),
+        ("川", "水車小屋"),
+        ("เชียงใหม่", "กังหัน"),
+        ("diyarbakır", "Değirmen"),
+        ("محمد", "الطاحونة"),
+    ],
+)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_pages_of_any_language_are_found_in_any_normal_form(
+    query: str, title: str, form: Literal["NFC", "NFD"]
+) -> None:
+    tools = own(**{name: unicodedata.normalize(form, text) for name, text in TEXTS.items()})
+    for asked in ("NFC", "NFD"):
+        found = ask(tools, Search((unicodedata.normalize(asked, query),)))
+        assert urls(found)[:1] == [f"https://x/{title}"]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_evidence_for_a_goal_in_another_normal_form(form: Literal["NFC", "NFD"]) -> None:
+    text = "Il y a une forêt. " * 9 + "Le moulin est à Gérard Nguyễn. " + "La mer est loin. " * 9
+    tools = own(page=unicodedata.normalize(form, text))
+    for asked in ("NFC", "NFD"):
+        found = ask(tools, Visit(("https://x/page",), unicodedata.normalize(asked, "Gérard")))
+        assert unicodedata.normalize(form, "Gérard Nguyễn") in found.text
+
+
+def test_a_page_is_visited_in_any_spelling_of_its_url() -> None:
+    page = Page("https://example.org/Łódź?q=a b", "Mill", "Built in 1912.")
+    tools = OfflineTools.from_pages([page, Page("https://bücher.example", "B", "Books.")])
+    for url in (
+        unicodedata.normalize("NFD", page.url),
+        "https://Example.org:443/%c5%81%c3%b3d%c5%ba?q=a%20b#x",
+        "https://xn--bcher-kva.example/",
+    ):
+        found = ask(tools, Visit((url,), ""))
+        assert found.status is Status.OK
+        assert f"Page: {url}" in found.text, "in the spelling that was asked for"
+    another = ask(tools, Visit(("https://example.org/Łódź?q=A b",), ""))
+    assert another.status is Status.EMPTY
+
+
+def test_what_a_server_would_redirect_to_is_named() -> None:
+    tools = OfflineTools.from_pages([Page("https://example.org/a", "A", "Text.")])
+    for url in ("http://example.org/a", "https://example.org/a/", "http://example.org/a/#x"):
+        found = ask(tools, Visit((url,), ""))
+        assert found.status is Status.EMPTY
+        assert "There is no page at this url. There is one at https://example.org/a" in found.text
+    nowhere = ask(tools, Visit(("https://example.org/b",), ""))
+    assert nowhere.text.endswith("There is no page at this url.")
+
+
+def test_one_page_twice_counts_once_and_two_at_one_url_are_named() -> None:
+    page = Page("https://example.org/a", "A", "The mill.")
+    again = dataclasses.replace(page, url="https://example.org/a#part")
+    tools = OfflineTools.from_pages([page, again])
+    assert urls(ask(tools, Search(("mill",)))) == [page.url]
+    other = dataclasses.replace(again, text="Another mill.")
+    tools = OfflineTools.from_pages([page, other])
+    with pytest.raises(SettingError, match=r"'https://example.org/a' and 'https://.*#part'"):
+        ask(tools, Search(("mill",)))
 
 
 def test_an_entitys_own_page_comes_first_for_its_name() -> None:

@@ -17,6 +17,7 @@ from drv_env.episode import Episode, Rules
 from drv_env.errors import SettingError
 from drv_env.tasks import Task
 from drv_env.tools.base import SEARCH_SCHEMA, VISIT_SCHEMA, ToolSchema
+from drv_env.unicode_text import caseless_text
 from replay.template import ChatTemplate
 from trainers.agent_file import Agent, agent_of
 from trainers.commands.agent_options import (
@@ -220,8 +221,8 @@ def _hops(run: RLRun, agent: AgentPlan) -> tuple[tuple[int, ...], random.Random 
 
 
 def _identity(task: Task) -> tuple[str, str]:
-    """World and question, letter case and white space ignored."""
-    return str(task.world or ""), " ".join(task.question.casefold().split())
+    """World and question, in whatever spelling."""
+    return str(task.world or ""), caseless_text(task.question)
 
 
 def _opening(agent: AgentPlan, tasks: Sequence[Task]) -> int:

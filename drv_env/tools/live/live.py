@@ -40,6 +40,7 @@ from drv_env.tools.live.pages import PageReader, ReadPage, is_direct
 from drv_env.tools.live.serper import Found, SearchService, Serper
 from drv_env.tools.live.summarise import Digest, Digester, PassageExtractor, Summariser
 from drv_env.tools.parts import Part, is_passing, joined_status, page_status
+from drv_env.unicode_text import sound_text
 
 T = TypeVar("T")
 
@@ -324,4 +325,4 @@ def _check_url(url: str) -> None:
 
 def _readable(text: str) -> str:
     """The beginning of a text, with lone surrogates replaced, so that it can be sent."""
-    return text[:LONGEST_QUERY].encode("utf-8", "replace").decode("utf-8")
+    return sound_text(text[:LONGEST_QUERY])

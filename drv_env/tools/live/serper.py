@@ -18,6 +18,7 @@ from drv_env.http_errors import kind_of_status
 from drv_env.secrets import Secret, as_secret, mask
 from drv_env.service_address import service_address
 from drv_env.settings import above, at_least, between, checked_number, checked_whole
+from drv_env.urls import canonical_url
 
 ENDPOINT = "https://google.serper.dev/search"
 
@@ -189,7 +190,7 @@ def read_hits(body: Any, most: int = 10) -> list[Hit]:
         hit = _organic(entry)
         if hit is None:
             continue
-        page = hit["url"].partition("#")[0]
+        page = canonical_url(hit["url"])
         if page in seen:
             continue
         seen.add(page)

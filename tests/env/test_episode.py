@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drv_env import prompts
+from drv_env.call_keys import call_key
 from drv_env.context import Message, TextCounter
-from drv_env.episode import Closed, Ending, Episode, Observation, ObservationKind, Rules, call_key
+from drv_env.episode import Closed, Ending, Episode, Observation, ObservationKind, Rules
 from drv_env.errors import EngineError, JudgeError, SettingError, ToolError
 from drv_env.protocol import Answer, Search, ToolCall, Visit, observation_body, render_turn
 from drv_env.tasks import Task

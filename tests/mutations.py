@@ -42,8 +42,8 @@ CORE = {
     "drv_env": "addresses calls context episode game play protocol secrets spaces wrappers "
     "vector_wrappers task_rows task_order cassette/records cassette/near cassette/store "
     "rewards/calibration rewards/information_gain rewards/judge rewards/key_facts "
-    "rewards/outcome rewards/verdict tools/cassette tools/passages tools/parts "
-    "tools/layers/cache tools/layers/cost tools/layers/limits",
+    "rewards/outcome rewards/verdict tools/cassette tools/passages tools/parts unicode_text urls "
+    "call_keys tools/layers/cache tools/layers/cost tools/layers/limits",
     "replay": "align clean correctness documents layouts packing pieces probe recorded resample "
     "schema search_text template token_store token_writer trajectory "
     "transcript",

@@ -41,10 +41,9 @@ def normalise(text: str) -> str:
 def same_answer(answer: str, gold: str) -> bool:
     """Whether two texts differ in nothing but case, white space, quotes and a final stop.
 
-    Or in Unicode's normal form and width, or in Markdown's ``**`` around the whole.  Quotes
-    and stops count for nothing around the whole and at its end; within, a curly quote is a
-    straight one.  Every other sign counts, and white space only by being there.  Blank
-    texts are the same as none.
+    Or in Unicode's normal form and width, or in Markdown's ``**`` around the whole.  Double
+    quotes go in pairs, single ones around the whole; a curly one is a straight one.  Every
+    other sign counts, and white space by being there.  Blank texts are the same as none.
 
     Example:
         >>> same_answer(" “new  york”. ", "New York"), same_answer("-5", "5")
@@ -55,25 +54,32 @@ def same_answer(answer: str, gold: str) -> bool:
 
 
 _STRAIGHT = str.maketrans(dict.fromkeys("“”„‟", '"') | dict.fromkeys("‘’‚‛", "'"))
-_STOPS = ".。।۔።"
-_QUOTED = re.compile(r"""(["'])(?P<plain>(?:(?!\1).)+)\1"""
+_STOPS = (".", "。", "।", "۔", "።")
+_QUOTE_PAIRS = re.compile(
+    r"""(?<![^\s(\[])"(?=\S)(?P<straight>[^"]*[^"\s])"(?!\w)"""  # not the inches of 5" by 6"
     "|«(?P<guillemets>[^«»]+)»|»(?P<inward>[^«»]+)«|‹(?P<single>[^‹›]+)›"
     "|「(?P<corner>[^「」]+)」|『(?P<white>[^『』]+)』"
-    r"|\*\*(?P<bold>[^*\s](?:[^*]*[^*\s])?)\*\*", re.DOTALL)  # fmt: skip
+)
+_LAYERS = 8
+"""Quotes, bold and stops around each other that are taken off; time stays linear."""
+_AROUND = re.compile(r"'(?P<quoted>[^']+)'|\*\*(?P<bold>[^*\s](?:[^*]*[^*\s])?)\*\*")
 
 
 def _bare(text: str) -> str:
     """The text without what may differ; quotes, bold and a stop are taken off layer by layer."""
-    text = " ".join(canonical_text(text).lower().translate(_STRAIGHT).split())
-    while True:
-        match = _QUOTED.fullmatch(text)
-        if match is not None:
-            assert match.lastgroup is not None
-            text = match[match.lastgroup].strip()
-        elif text.endswith(tuple(_STOPS)) and not text[:-1].endswith(tuple(_STOPS)):
-            text = text[:-1].rstrip()
-        else:
-            return text
+    text = canonical_text(text).lower().translate(_STRAIGHT)
+    for _ in range(_LAYERS):
+        text = " ".join(text.split())
+        shorter = _QUOTE_PAIRS.sub(lambda pair: pair[pair.lastgroup or 0], text)
+        around = _AROUND.fullmatch(shorter)
+        if around is not None:
+            shorter = around[around.lastgroup or 0]
+        elif shorter.endswith(_STOPS) and not shorter[:-1].endswith(_STOPS):
+            shorter = shorter[:-1]
+        if shorter == text:
+            break
+        text = shorter
+    return text
 
 
 def exact_match(answer: str, task: TaskLike) -> float:

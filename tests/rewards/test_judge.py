@@ -192,6 +192,7 @@ def test_a_reply_that_is_unreadable_either_way_says_nothing_about_the_form(
         "**Paris.**",
         '**"Paris"**.',
         "Ｐａｒｉｓ",
+        'the "city" of “Paris”',
     ],
 )
 def test_an_exact_match_makes_no_request(
@@ -241,6 +242,8 @@ def test_a_blank_answer_is_wrong_without_a_request(
         ('5"', "5"),
         ("5' 6\"", "5 6"),
         ("5′", "5"),
+        ('5" by 6"', "5 by 6"),
+        ("'A' or 'B'", "A or B"),
         ('"A" or "B"', 'A" or "B'),
         ("well-known", "well known"),
         ("O'Neill", "ONeill"),

@@ -18,6 +18,7 @@ from drv_env.http_errors import kind_of_status
 from drv_env.secrets import Secret, as_secret, mask
 from drv_env.service_address import service_address
 from drv_env.settings import above, at_least, between, checked_number, checked_whole
+from drv_env.unicode_text import canonical_text
 from drv_env.urls import canonical_url
 
 ENDPOINT = "https://google.serper.dev/search"
@@ -51,6 +52,7 @@ def locale_by_script(query: str) -> Locale:
         >>> locale_by_script("北京大学的校长")
         Locale(country='cn', language='zh-cn')
     """
+    query = canonical_text(query)
     if _KANA.search(query):
         return JAPANESE
     if _HANGUL.search(query):

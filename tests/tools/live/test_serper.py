@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import unicodedata
 
 import pytest
 from aiohttp import web
@@ -184,7 +185,16 @@ def test_an_error_in_a_reply_is_a_failure_tried_again_by_its_code(waits, body, k
 
 @pytest.mark.parametrize(
     ("query", "country"),
-    [("museum", "us"), ("北京大学", "cn"), ("東京タワー", "jp"), ("서울 시장", "kr"), ("", "us")],
+    [
+        ("museum", "us"),
+        ("北京大学", "cn"),
+        ("東京タワー", "jp"),
+        ("ﾀﾜｰ", "jp"),
+        ("서울 시장", "kr"),
+        (unicodedata.normalize("NFD", "서울 시장"), "kr"),
+        ("ﾡ", "kr"),
+        ("", "us"),
+    ],
 )
 def test_the_locale_follows_the_script(query, country):
     assert locale_by_script(query).country == country

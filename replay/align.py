@@ -1,6 +1,6 @@
 """One message of a raw trajectory, brought into the deployment's form.  Pure functions of text.
 
-What the release (DR-Venus, master at 60131410) does with a turn, and two ways in which a
+What the release (DR-Venus, master at 60131410) does with a turn, and three ways in which a
 user may want it otherwise:
 
 * ``tags="released"`` takes the first ``<tool_call>`` and the last ``<answer>`` of the whole
@@ -9,6 +9,9 @@ user may want it otherwise:
 * ``results="released"`` reads every observation in which the words ``Web Results`` occur as a
   page of search results; ``"searches"`` only the observation of a search that has such a
   page's opening line, and drops the ``=======`` between two pages.
+
+* ``thoughts="required"`` reads no turn without a thought; ``"optional"`` writes such a turn
+  without one.
 
 Every function takes time linear in its text, and none raises.
 """
@@ -36,6 +39,7 @@ from replay.search_text import MARK, blocks_json, has_header, parse_search_text
 
 Tags = Literal["released", "after_thought"]
 Results = Literal["released", "searches"]
+Thoughts = Literal["required", "optional"]
 
 SUMMARY, END_SUMMARY = "<summary>", "</summary>"
 INTERPRETER = "PythonInterpreter"
@@ -74,44 +78,50 @@ class FinalTurn:
 
 
 FinalProblem = Literal["no_thought", "no_answer"]
+TurnProblem = Literal["no_thought", "no_call"]
 
 
-def tool_turn(content: str, tags: Tags = "released") -> ToolTurn | None:
-    """An assistant message before the last one; None where it can't be used.
+def tool_turn(
+    content: str, tags: Tags = "released", thoughts: Thoughts = "required"
+) -> ToolTurn | TurnProblem:
+    """An assistant message before the last one, or what it lacks.
 
     It needs a thought that is not empty and a call that can be read: a search with queries, a
     visit with urls and a goal, or another tool with an object of arguments.
     """
-    split = _thought(content, tags)
-    if split is None or not split[0]:
-        return None
-    thought, after = split
+    thought, after = _thought(content, tags) or ("", 0)
+    if not thought and thoughts == "required":
+        return "no_thought"
     body = between(content[after:] if tags == "after_thought" else content, CALL, END_CALL)
     call = None if body is None else _call(body)
     if call is None:
-        return None
+        return "no_call"
     written, tool, key, goal = call
-    text = f"{THINK}\n{thought}\n{END_THINK}\n{CALL}\n{written}\n{END_CALL}"
-    return ToolTurn(text, tool, key, goal)
+    return ToolTurn(f"{_block(thought)}{CALL}\n{written}\n{END_CALL}", tool, key, goal)
 
 
-def final_turn(content: str, tags: Tags = "released") -> FinalTurn | FinalProblem:
+def final_turn(
+    content: str, tags: Tags = "released", thoughts: Thoughts = "required"
+) -> FinalTurn | FinalProblem:
     """The last message, or what it lacks."""
     split = _thought(content, tags)
-    if split is None:
+    if split is None and thoughts == "required":
         return "no_thought"
-    thought, after = split
+    thought, after = split or ("", 0)
     answer = _last_between(content, ANSWER, END_ANSWER, after if tags == "after_thought" else 0)
     answer = "" if answer is None else answer.strip()
     if not answer:
         return "no_answer"
-    tail = content[content.rfind(END_THINK) + len(END_THINK) :]
+    tail = content[content.rfind(END_THINK) + len(END_THINK) :] if split else content
     summaries = (block.strip() for block in _all_between(tail, SUMMARY, END_SUMMARY))
     thought = "\n\n".join(part for part in (thought, *summaries) if part)
-    if not thought:
+    if not thought and thoughts == "required":
         return "no_thought"
-    text = f"{THINK}\n{thought}\n{END_THINK}\n{ANSWER}\n{answer}\n{END_ANSWER}"
-    return FinalTurn(text, answer)
+    return FinalTurn(f"{_block(thought)}{ANSWER}\n{answer}\n{END_ANSWER}", answer)
+
+
+def _block(thought: str) -> str:
+    return f"{THINK}\n{thought}\n{END_THINK}\n" if thought else ""
 
 
 def observation(content: str, tool: str, results: Results = "released") -> str:

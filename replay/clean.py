@@ -1,15 +1,16 @@
 """Cleaning one recorded trajectory: aligned, pruned, without repeats, validated.
 
 A pure function of one row, :func:`clean_row`: what comes out is a :class:`Cleaned` row or a
-:class:`~replay.layouts.Drop` with one reason of a closed set.  With the default rules it
-gives what the release (DR-Venus, master at 60131410) gives, row for row:
+:class:`~replay.layouts.Drop` with one reason of a closed set.  Rows as the release (DR-Venus,
+master at 60131410) knows them, one call a turn, come out as they do there:
 
+0. a turn that calls several tools at once becomes turns of one call each;
 1. align: the first message is the question as it is; the last one the final turn; between
    them assistant messages that can't be read are left out, with the responses after them;
 2. prune: turns that call a tool outside ``tools`` go, with the responses after them;
 3. repeats: a turn whose call was made before goes, with its response;
-4. validate: user and assistant alternate, the question holds no tool response, calls come
-   before the last turn and the answer in it.
+4. validate: a row that had results has a call left, user and assistant alternate, the question
+   holds no tool response, calls come before the last turn and the answer in it.
 
 How one message is aligned is in :mod:`replay.align`.
 """
@@ -17,7 +18,7 @@ How one message is aligned is in :mod:`replay.align`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,19 +31,22 @@ from replay.align import (
     FinalTurn,
     Results,
     Tags,
+    Thoughts,
     ToolTurn,
     final_turn,
     observation,
     tool_turn,
 )
-from replay.layouts import Drop, Message, RawTrajectory, Reason
+from replay.call_pairs import one_call_a_turn
+from replay.raw_trajectory import Drop, Message, RawTrajectory, Reason
 
+Calls = Literal["all", "released"]
 Repeats = Literal["released", "same_goal", "keep"]
 
 
 @dataclass(frozen=True, slots=True)
 class CleanRules:
-    """How rows are cleaned; the defaults are the release's.
+    """How rows are cleaned; the defaults are the release's but for ``calls``.
 
     Attributes:
         tools: names of the tools that the deployment has.
@@ -52,6 +56,10 @@ class CleanRules:
             earlier one; ``"same_goal"`` only when its goal is the same too, in whatever
             spelling of both; ``"keep"`` removes no repeats.
         longest_message: characters of a message; a row with a longer one is dropped.
+        calls: ``"all"`` keeps every call of a turn, each with its own result behind it, and
+            drops a row that had results but of whose calls none could be kept; ``"released"``
+            keeps a turn's first call with whatever came back, and such rows.
+        thoughts: whether a turn needs a thought; see :mod:`replay.align`.
 
     Raises:
         SettingError: for a value that can't work.
@@ -62,6 +70,8 @@ class CleanRules:
     results: Results = "released"
     repeats: Repeats = "released"
     longest_message: int = 1_000_000
+    calls: Calls = "all"
+    thoughts: Thoughts = "required"
 
     def __post_init__(self) -> None:
         check_fields(self, longest_message=at_least(1))
@@ -80,6 +90,7 @@ class Cleaned:
         pruned: calls removed because the deployment lacks the tool, by tool.
         repeated: calls removed as repeats, by tool.
         unread: assistant messages left out because no thought or call could be read.
+        met: assistant messages before the last that were looked at.
     """
 
     raw: RawTrajectory
@@ -88,6 +99,7 @@ class Cleaned:
     pruned: Counter[str] = field(default_factory=Counter)
     repeated: Counter[str] = field(default_factory=Counter)
     unread: int = 0
+    met: int = 0
 
     @property
     def turns(self) -> int:
@@ -105,24 +117,31 @@ def clean_row(raw: RawTrajectory, rules: CleanRules | None = None) -> Cleaned | 
         if len(message["content"]) > rules.longest_message:
             found = f"message {number} has {len(message['content']):,} characters"
             return Drop(Reason.MESSAGE_TOO_LONG, found)
-    first, last = raw.messages[0], raw.messages[-1]
+    recorded: Sequence[Message] = raw.messages
+    if rules.calls == "all":
+        paired = one_call_a_turn(recorded)
+        if isinstance(paired, Drop):
+            return paired
+        recorded = paired
+    first, last = recorded[0], recorded[-1]
     if first["role"] != "user":
         return Drop(Reason.ROLES_OUT_OF_ORDER, f"the first message's role is {first['role']!r:.40}")
     if last["role"] != "assistant":
         return Drop(Reason.LAST_NOT_ASSISTANT, f"its role is {last['role']!r:.40}")
-    final = final_turn(last["content"], rules.tags)
+    final = final_turn(last["content"], rules.tags, rules.thoughts)
     if final == "no_thought":
         return Drop(Reason.LAST_WITHOUT_THOUGHT)
     if final == "no_answer":
         return Drop(Reason.LAST_WITHOUT_ANSWER)
     assert isinstance(final, FinalTurn)
-    aligned = _aligned(raw, rules)
+    aligned = _aligned(recorded, rules)
     if isinstance(aligned, Drop):
         return aligned
-    steps, unread = aligned
     pruned: Counter[str] = Counter()
     repeated: Counter[str] = Counter()
-    steps = _without_repeats(_pruned(steps, rules, pruned), rules, repeated)
+    steps = _without_repeats(_pruned(aligned.steps, rules, pruned), rules, repeated)
+    if rules.calls == "all" and aligned.results and not steps:
+        return aligned.lost(pruned)
     messages = [
         {"role": "user", "content": sound_text(first["content"])},
         *(_message(step) for step in steps),
@@ -131,32 +150,65 @@ def clean_row(raw: RawTrajectory, rules: CleanRules | None = None) -> Cleaned | 
     fault = _fault(messages)
     if fault is not None:
         return fault
-    return Cleaned(raw, tuple(messages), sound_text(final.answer), pruned, repeated, unread)
+    unread = aligned.unread.total()
+    return Cleaned(raw, tuple(messages), sound_text(final.answer), pruned, repeated, unread, aligned.met)
 
 
 _Step = ToolTurn | str
 """A turn, or the text of a response."""
 
+_LACKS = {
+    "no_thought": "without a thought (--thoughts optional keeps such turns)",
+    "no_call": "without a call that can be read",
+}
 
-def _aligned(raw: RawTrajectory, rules: CleanRules) -> tuple[list[_Step], int] | Drop:
-    """Turns and responses between the question and the final turn; turns left out."""
-    steps: list[_Step] = []
-    unread = 0
-    for number, message in enumerate(raw.messages[1:-1], start=1):
+
+@dataclass(slots=True)
+class _Aligned:
+    """What stands between the question and the final turn.
+
+    Attributes:
+        steps: turns and responses.
+        met: assistant messages.
+        results: user messages.
+        unread: assistant messages left out, by what they lack.
+    """
+
+    steps: list[_Step] = field(default_factory=list)
+    met: int = 0
+    results: int = 0
+    unread: Counter[str] = field(default_factory=Counter)
+
+    def lost(self, pruned: Counter[str]) -> Drop:
+        """The row, of whose calls none is left."""
+        told = [f"{count} turns {_LACKS[lack]}" for lack, count in self.unread.items()]
+        told += [
+            f"{count} calls of {tool}, which --tools doesn't name" for tool, count in pruned.items()
+        ]
+        detail = f"{self.results} results; {', '.join(told) or 'no turn before them'}"
+        return Drop(Reason.CALLS_LOST, detail, self.met, self.unread.total())
+
+
+def _aligned(recorded: Sequence[Message], rules: CleanRules) -> _Aligned | Drop:
+    """Turns and responses between the question and the final turn."""
+    found = _Aligned()
+    for number, message in enumerate(recorded[1:-1], start=1):
         role, content = message["role"], message["content"]
         if role == "assistant":
-            turn = tool_turn(content, rules.tags)
-            if turn is None:
-                unread += 1
+            found.met += 1
+            turn = tool_turn(content, rules.tags, rules.thoughts)
+            if isinstance(turn, ToolTurn):
+                found.steps.append(turn)
             else:
-                steps.append(turn)
+                found.unread[turn] += 1
         elif role == "user":
-            before = steps[-1] if steps else None
+            found.results += 1
+            before = found.steps[-1] if found.steps else None
             if isinstance(before, ToolTurn):
-                steps.append(observation(content, before.tool, rules.results))
+                found.steps.append(observation(content, before.tool, rules.results))
         else:
             return Drop(Reason.UNKNOWN_ROLE, f"message {number}: {role!r:.40}")
-    return steps, unread
+    return found
 
 
 def _pruned(steps: list[_Step], rules: CleanRules, removed: Counter[str]) -> list[_Step]:

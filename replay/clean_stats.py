@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from replay.clean import Cleaned
-from replay.layouts import Drop, Reason, Source
+from replay.raw_trajectory import Drop, Reason, Source
 
 PUBLISHED_ROWS = 10_001
 PUBLISHED: Mapping[str, float] = {
@@ -33,6 +33,11 @@ PUBLISHED: Mapping[str, float] = {
 """Of the full REDSearcher set, from the DR-Venus report (arXiv 2604.19859)."""
 
 _EXAMPLES = 3
+_HINTS = {
+    str(Reason.LAST_WITHOUT_THOUGHT): ", which --thoughts optional keeps",
+    str(Reason.NO_GOLD_ANSWER): ", which these layouts need",
+    str(Reason.WRONG_ANSWER): " by the correctness filter",
+}
 _BIN = 10
 
 
@@ -48,6 +53,8 @@ class CleanStats:
         pruned: removed calls by tool, and in how many trajectories.
         repeated: removed repeats by tool, and in how many trajectories.
         unread: turns left out because they could not be read, and in how many trajectories.
+        turns_met: turns before the last that were looked at, of dropped rows too.
+        turns_unread: those of them that could not be read.
         right: rows whose answer the filter found right.
         set_aside: rows that the filter could not judge, by why.
         turns: kept rows by their number of turns.
@@ -64,6 +71,8 @@ class CleanStats:
     repeated_rows: int = 0
     unread: int = 0
     unread_rows: int = 0
+    turns_met: int = 0
+    turns_unread: int = 0
     right: int = 0
     set_aside: Counter[str] = field(default_factory=Counter)
     turns: Counter[int] = field(default_factory=Counter)
@@ -72,6 +81,8 @@ class CleanStats:
     def count_row(self, source: Source, row: Cleaned | Drop) -> None:
         """Count a row after cleaning."""
         self.rows += 1
+        self.turns_met += row.met
+        self.turns_unread += row.unread
         if isinstance(row, Drop):
             self.drop(source, row)
             return
@@ -99,9 +110,8 @@ class CleanStats:
 
     def add(self, other: CleanStats) -> None:
         """Add another's counts; its examples come after ours."""
-        for name in ("rows", "cleaned", "pruned_rows", "repeated_rows", "unread", "unread_rows"):
+        for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.right += other.right
         for name in ("dropped", "pruned", "repeated", "set_aside", "turns", "instances"):
             getattr(self, name).update(getattr(other, name))
         for reason, told in other.examples.items():
@@ -112,6 +122,23 @@ class CleanStats:
     def kept(self) -> int:
         """Rows kept in the end."""
         return self.turns.total()
+
+    @property
+    def mostly_unread(self) -> bool:
+        """Whether more than half of the turns before the last could not be read."""
+        return 2 * self.turns_unread > self.turns_met
+
+    def likely_cause(self) -> str:
+        """What became of most rows that were not kept, in one line."""
+        if self.set_aside.total() > self.dropped.total():
+            why, count = self.set_aside.most_common(1)[0]
+            return f"{count:,} of {self.rows:,} rows could not be judged: {why}"
+        if not self.dropped:
+            return f"{self.rows:,} rows were read"
+        reason, count = self.dropped.most_common(1)[0]
+        told = f"{count:,} of {self.rows:,} rows were dropped as {reason}{_HINTS.get(reason, '')}"
+        examples = self.examples.get(reason)
+        return f"{told} ({examples[0]})" if examples else told
 
     @property
     def retention(self) -> float | None:
@@ -149,7 +176,17 @@ class CleanStats:
             raise ValueError(f"counts are missing or of another kind ({error})") from error
 
 
-_NUMBERS = ("rows", "cleaned", "pruned_rows", "repeated_rows", "unread", "unread_rows", "right")
+_NUMBERS = (
+    "rows",
+    "cleaned",
+    "pruned_rows",
+    "repeated_rows",
+    "unread",
+    "unread_rows",
+    "turns_met",
+    "turns_unread",
+    "right",
+)
 
 
 def _counts(found: Any) -> dict[str, int]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from replay.clean import Cleaned, CleanRules, clean_row
 from replay.clean_stats import CleanStats
 from replay.cleaned_rows import to_table, write_file
-from replay.layouts import Drop
+from replay.raw_trajectory import Drop
 from replay.read import Chunk, rows_of
 from replay.resample import Resampling
 from replay.worker_processes import ProcessPool, follow_parent, without_interrupts, worker_died

@@ -164,6 +164,30 @@ def _write_shards(tables: Iterable[pa.Table], folder: Path, shard_bytes: int) ->
     return names
 
 
+class RowsAside:
+    """The file of rows that could not be judged, with ``why``; made at the first one."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows = 0
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows with the columns of :data:`SCHEMA` and ``why``; of none nothing is made."""
+        if not len(table):
+            return
+        if self._writer is None:
+            schema = SCHEMA.append(pa.field("why", pa.string()))
+            self._writer = pq.ParquetWriter(self._path, schema, compression="zstd")
+        self._writer.write_table(table)
+        self.rows += len(table)
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
 def read_cleaned(path: str | Path) -> Iterator[pa.Table]:
     """Tables of a file or folder of cleaned trajectories, in order, some MiB each.
 

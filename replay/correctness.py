@@ -8,15 +8,22 @@ score and is set aside with the reason: it is neither right nor wrong.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from drv_env.errors import JudgeError
 from drv_env.play import Outcome, score_answer
 from drv_env.settings import at_least, between, check_fields
 from drv_env.tasks import ANSWER_SEPARATOR, Task
+from replay.clean_stats import CleanStats
+from replay.cleaned_rows import with_outcomes
+from replay.raw_trajectory import Drop, Reason, Source
 
 NO_GOLD = "no gold answer"
+JUDGE_FAILED = "judge failed"
 GIVE_UP_AFTER = 32
 """Failures in a row after which the judge counts as lost and the job stops, to be continued."""
 
@@ -106,3 +113,31 @@ async def score_rows(
     except ExceptionGroup as several:
         raise several.exceptions[0] from None
     return [scored for scored in done if scored is not None]
+
+
+def judged_rows(
+    table: pa.Table, scores: Sequence[Scored], chosen: CorrectnessFilter, stats: CleanStats
+) -> tuple[pa.Table, pa.Table]:
+    """The rows that are right, and those without a score with ``why``; all are counted.
+
+    Args:
+        table: cleaned rows, as :data:`replay.cleaned_rows.SCHEMA` has them.
+        scores: one for each.
+        chosen: the filter.
+        stats: counts those that are right, wrong and set aside.
+    """
+    outcomes = pa.array([scored.score for scored in scores], pa.float64())
+    table = with_outcomes(table, outcomes)
+    sources = zip(table["file"].to_pylist(), table["row"].to_pylist(), scores, strict=True)
+    for file, row, scored in sources:
+        if scored.score is None:
+            stats.set_aside[scored.why if scored.why == NO_GOLD else JUDGE_FAILED] += 1
+        elif scored.score >= chosen.keep_from:
+            stats.right += 1
+        else:
+            drop = Drop(Reason.WRONG_ANSWER, f"scored {scored.score:g}")
+            stats.drop(Source(file, row), drop)
+    missing = pc.is_null(outcomes)
+    whys = pa.array([scored.why for scored in scores if scored.score is None], pa.string())
+    aside = table.filter(missing).append_column("why", whys)
+    return table.filter(pc.greater_equal(outcomes, chosen.keep_from)), aside

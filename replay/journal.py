@@ -153,6 +153,10 @@ class Journal:
         self._clear()
         return True
 
+    def abandon(self) -> None:
+        """Forget the job under way; what a finished one left stays."""
+        self._clear()
+
     def _clear(self) -> None:
         """Remove what a job puts into its working folder; the journal last."""
         if not self.work.is_dir():

@@ -14,7 +14,6 @@ settings alone: not on the number of workers, nor on how often the job was kille
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drv_env import background
@@ -34,16 +32,15 @@ from drv_env.whole_files import disk_faults_told, write_text
 from replay.clean import CleanRules
 from replay.clean_stats import CleanStats, histogram_svg, report
 from replay.clean_workers import ChunkPool, CleanWork
-from replay.cleaned_rows import (
-    SCHEMA,
-    VERSION,
-    as_copies,
-    with_outcomes,
-    write_shards,
+from replay.cleaned_rows import VERSION, RowsAside, as_copies, write_shards
+from replay.correctness import (
+    NO_GOLD,
+    CorrectnessFilter,
+    Scored,
+    judged_rows,
+    score_rows,
 )
-from replay.correctness import NO_GOLD, CorrectnessFilter, Scored, score_rows
 from replay.journal import FINISHED, KIND, Journal
-from replay.layouts import Drop, Reason, Source
 from replay.own_folder import FolderLock, refuse_overlap
 from replay.read import Chunk, FileProblem, chunks_of, input_files, row_count
 from replay.resample import Resampling, shuffled
@@ -132,7 +129,8 @@ def run_clean(job: CleanJob, on_progress: OnProgress | None = None) -> CleanResu
     """Run a job, or go on with it.
 
     Raises:
-        TaskDataError: when no file can be read, or a worker process dies.
+        TaskDataError: when no file can be read, no row is kept or set aside, most turns can't
+            be read (but with ``calls="released"``), or a worker process dies.
         SettingError: when the output folder holds another job.
         JudgeError: when the judge is lost.
         DiskError: when the disk is full.
@@ -143,19 +141,13 @@ def run_clean(job: CleanJob, on_progress: OnProgress | None = None) -> CleanResu
     if not files:
         raise TaskDataError("nothing to read: " + _told([str(problem) for problem in problems]))
     busy = f"another process fills {job.out}; wait for it, or name another folder"
-    fresh = not job.out.exists()
-    try:
-        with FolderLock(job.out, busy, KIND.parts), disk_faults_told(job.out):
-            KIND.record(job.out)
-            return _run(job, files, problems, tell)
-    except _NothingReadError:
-        if fresh:  # made by this call, for nothing
-            shutil.rmtree(job.out)
-        raise
+    with FolderLock(job.out, busy, KIND.parts), disk_faults_told(job.out):
+        KIND.record(job.out)
+        return _run(job, files, problems, tell)
 
 
-class _NothingReadError(TaskDataError):
-    """There was no row in any file."""
+class _NothingKeptError(TaskDataError):
+    """The job would leave nothing worth having."""
 
 
 def _run(
@@ -177,19 +169,35 @@ def _run(
             return found
     journal.begin()
     stats = CleanStats()
-    count = _clean_chunks(job, files, journal, stats, problems, tell)
-    if not stats.rows:
-        raise _NothingReadError("no rows could be read: " + _told([str(p) for p in problems]))
-    scores = None
-    if job.correctness is not None:
-        scores = _scores(job.correctness, journal, count, stats.cleaned, tell)
-    names = _write(job, journal, count, scores, stats, tell)
+    try:
+        count = _clean_chunks(job, files, journal, stats, problems, tell)
+        if not stats.rows:
+            raise _NothingKeptError("no rows could be read: " + _told([str(p) for p in problems]))
+        _refuse_nothing_kept(stats.cleaned, stats)
+        if job.rules.calls == "all" and stats.mostly_unread:
+            raise _NothingKeptError(
+                f"{stats.turns_unread:,} of {stats.turns_met:,} turns before the last could not be "
+                f"read, and nothing was written; {stats.likely_cause()}"
+            )
+        scores = None
+        if job.correctness is not None:
+            scores = _scores(job.correctness, journal, count, stats.cleaned, tell)
+        names = _write(job, journal, count, scores, stats, tell)
+        _refuse_nothing_kept(stats.kept + stats.set_aside.total(), stats)
+    except _NothingKeptError:
+        journal.abandon()
+        raise
     write_text(journal.done / PLOT, histogram_svg(stats))
     names.append(PLOT)
     told = [str(problem) for problem in problems]
     record = {**report(stats), "problems": told, "files": sorted(names), "schema_version": VERSION}
     journal.commit(names, record)
     return _result(record, reused=False)
+
+
+def _refuse_nothing_kept(kept: int, stats: CleanStats) -> None:
+    if not kept:
+        raise _NothingKeptError(f"no row was kept, and nothing written: {stats.likely_cause()}")
 
 
 def read_result(folder: Path) -> CleanResult:
@@ -338,7 +346,7 @@ def _write(
     tell: OnProgress,
 ) -> list[str]:
     """Write the output into ``done``; the names of its files."""
-    aside = _Aside(journal.done / SET_ASIDE)
+    aside = RowsAside(journal.done / SET_ASIDE)
     rows_done = 0
 
     def kept() -> Iterator[pa.Table]:
@@ -346,7 +354,8 @@ def _write(
         for chunk, table in _parts(journal, count):
             rows_done += len(table)
             if scores is not None and job.correctness is not None:
-                table = _filtered(table, scores[chunk], job.correctness, stats, aside)
+                table, unjudged = judged_rows(table, scores[chunk], job.correctness, stats)
+                aside.add(unjudged)
             stats.count_kept(table["turns"].to_pylist(), table["weight"].to_pylist())
             tell("writing", rows_done, stats.cleaned)
             yield as_copies(table) if job.copies else table
@@ -374,50 +383,3 @@ def _parts(journal: Journal, count: int) -> Iterator[tuple[int, pa.Table]]:
             ahead = (chunk, coming)
         if ahead is not None:
             yield ahead[0], ahead[1].result()
-
-
-def _filtered(
-    table: pa.Table,
-    scores: list[Scored],
-    chosen: CorrectnessFilter,
-    stats: CleanStats,
-    aside: _Aside,
-) -> pa.Table:
-    """The rows that are right; the others are counted, those without a score put aside."""
-    outcomes = pa.array([scored.score for scored in scores], pa.float64())
-    table = with_outcomes(table, outcomes)
-    sources = zip(table["file"].to_pylist(), table["row"].to_pylist(), scores, strict=True)
-    for file, row, scored in sources:
-        if scored.score is None:
-            stats.set_aside[scored.why if scored.why == NO_GOLD else "judge failed"] += 1
-        elif scored.score >= chosen.keep_from:
-            stats.right += 1
-        else:
-            drop = Drop(Reason.WRONG_ANSWER, f"scored {scored.score:g}")
-            stats.drop(Source(file, row), drop)
-    missing = pc.is_null(outcomes)
-    whys = pa.array([scored.why for scored in scores if scored.score is None], pa.string())
-    aside.add(table.filter(missing).append_column("why", whys))
-    return table.filter(pc.greater_equal(outcomes, chosen.keep_from))
-
-
-class _Aside:
-    """The file of rows that could not be judged; made at the first one."""
-
-    def __init__(self, path: Path) -> None:
-        self.rows = 0
-        self._path = path
-        self._writer: pq.ParquetWriter | None = None
-
-    def add(self, table: pa.Table) -> None:
-        if not len(table):
-            return
-        if self._writer is None:
-            schema = SCHEMA.append(pa.field("why", pa.string()))
-            self._writer = pq.ParquetWriter(self._path, schema, compression="zstd")
-        self._writer.write_table(table)
-        self.rows += len(table)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from drv_env.errors import SettingError, TaskDataError
-from replay.layouts import CLEAN, ROLLOUT, Drop, Layout, Source, layout_of, read_row
+from replay.call_pairs import one_call_a_turn
+from replay.layouts import Layout, layout_of, read_row
+from replay.raw_trajectory import Drop, Source
 from replay.read import chunks_of, counts_lines, input_files, plain_rows
 from replay.recorded import from_messages
 from replay.schema import from_row
@@ -53,15 +55,18 @@ def open_trajectories(
 
     Raises:
         TaskDataError: naming a file that can't be read, or a row that is no recording; where
-            there is a file and nothing at all could be read.
+            nothing at all could be read.
     """
-    found = (item for _, item in _items(map(Path, paths), passed) if item is not None)
+    named = list(map(Path, paths))
+    found = (item for _, item in _items(named, passed) if item is not None)
     first = next(found, None)
     if first is not None:
         return chain([first], found)
     if passed is not None and passed.count:
         raise TaskDataError(f"nothing could be read; the first problem: {passed.reasons[0]}")
-    return iter(())
+    where = ", ".join(map(str, named[:3]))
+    told = f"no trajectories in {where}" if named else "no file was named"
+    raise TaskDataError(f"nothing could be read: {told}")
 
 
 def trajectory_at(path: str | Path, row: int) -> Trajectory:
@@ -145,9 +150,7 @@ def _is_store(file: Path) -> bool:
 
 def _layout(columns: Collection[str]) -> Layout | str:
     """The layout; without a gold answer a row can be replayed and shown all the same."""
-    layout = layout_of(columns)
-    lacks = layout is CLEAN or (isinstance(layout, str) and "messages" in columns)
-    return ROLLOUT if lacks else layout
+    return layout_of(columns, needs_gold=False)
 
 
 def _trajectory(row: Mapping[str, Any] | Drop, source: Source) -> Trajectory:
@@ -159,6 +162,9 @@ def _trajectory(row: Mapping[str, Any] | Drop, source: Source) -> Trajectory:
     raw = read_row(row, layout, source)
     if isinstance(raw, Drop):
         raise TaskDataError(_told(raw))
+    recorded = one_call_a_turn(raw.messages, first_alone=True)
+    if isinstance(recorded, Drop):
+        raise TaskDataError(_told(recorded))
     system = raw.system_prompt
     opening = [] if system is None else [{"role": "system", "content": system}]
     provenance: dict[str, Any] = {"file": Path(source.file).name, "row": source.row}
@@ -167,7 +173,7 @@ def _trajectory(row: Mapping[str, Any] | Drop, source: Source) -> Trajectory:
             provenance[name] = row[name]
     world = row.get("world")
     return from_messages(
-        [*opening, *raw.messages],
+        [*opening, *recorded],
         raw.answers,
         world=world if isinstance(world, str) else None,
         provenance=provenance,

@@ -246,7 +246,7 @@ def with_roles(*roles):
         ({**raw.row(), "meta": {"question": " ", "answer": "a"}}, Reason.NO_QUESTION),
         (raw.row(gold=None), Reason.NO_GOLD_ANSWER),
         (raw.row(gold=" "), Reason.NO_GOLD_ANSWER),
-        (raw.row(gold=7), Reason.WRONG_TYPE),
+        (raw.row(gold=True), Reason.WRONG_TYPE),
         ({**raw.row(), "messages": None}, Reason.NO_MESSAGES),
         ({**raw.row(), "messages": []}, Reason.NO_MESSAGES),
         ({**raw.row(), "messages": "hello"}, Reason.WRONG_TYPE),

@@ -330,10 +330,22 @@ def test_with_nothing_to_read_there_is_one_clear_error(tmp_path):
         run_clean(job(tmp_path / "b.jsonl", tmp_path))
 
 
-def test_a_file_of_bad_rows_gives_an_empty_table(tmp_path):
+def test_a_job_that_keeps_nothing_says_why_and_writes_nothing(tmp_path):
     (tmp_path / "a.jsonl").write_text("nonsense\n" * 20)
-    assert run_clean(job(tmp_path / "a.jsonl", tmp_path)).stats.dropped == {"unreadable": 20}
-    assert rows_in(tmp_path / "out") == []
+    told = r"no row was kept, and nothing written: 20 of 20 rows were dropped as unreadable \(.*a"
+    with pytest.raises(TaskDataError, match=told):
+        run_clean(job(tmp_path / "a.jsonl", tmp_path))
+    assert not (tmp_path / "out").exists()
+    wrong = raw.write_parquet(tmp_path / "w.parquet", [raw.row(raw.search("a"), gold="Other")])
+    with pytest.raises(TaskDataError, match="1 of 1 rows were dropped as wrong_answer"):
+        run_clean(job(wrong, tmp_path, correctness=EXACT))
+    assert not (tmp_path / "out").exists()
+    good = raw.write_parquet(tmp_path / "g.parquet", [raw.row(raw.search("a"))])
+    run_clean(job(good, tmp_path))
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    with pytest.raises(TaskDataError, match="wrong_answer"):
+        run_clean(job(wrong, tmp_path, correctness=EXACT, again=True))
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
 
 
 @pytest.mark.parametrize(

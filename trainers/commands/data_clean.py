@@ -27,9 +27,10 @@ SHOWN = 10
 class DataClean:
     """Clean recorded trajectories into zstd Parquet with weights and stats.json.
 
-    Reads REDSearcher's raw layout, the clean layout, rollout dumps and ShareGPT; Parquet, JSON
-    lines and JSON. With the default rules a row comes out as it does in the DR-Venus release.
-    Ctrl-C, or a kill, loses nothing: the same command goes on where it was.
+    Reads chats as OpenAI's API, LLaMA-Factory, ShareGPT and REDSearcher lay them out, and logs of
+    Search-R1 and its kin; Parquet, JSON lines and JSON. With --calls released a row comes out as it
+    does in the DR-Venus release. Where no row is kept, or most turns can't be read, the command
+    ends with 1 and writes nothing. Ctrl-C, or a kill, loses nothing: the same command goes on.
     """
 
     inputs: tyro.conf.Positional[tuple[Path, ...]]
@@ -54,6 +55,10 @@ class DataClean:
     """A seed; left out, the input's order is kept."""
     tools: tuple[str, ...] = ("search", "visit")
     """The tools that the deployment has; calls of others are removed."""
+    calls: Literal["all", "released"] = "all"
+    """All calls of a turn, each with its result; released: the first call with all results."""
+    thoughts: Literal["required", "optional"] = "required"
+    """Leave turns without a thought out, or keep them."""
     tags: Literal["released", "after_thought"] = "released"
     """Look for calls and answers in the whole turn, or only after the thought."""
     results: Literal["released", "searches"] = "released"
@@ -76,12 +81,21 @@ class DataClean:
         from rich.console import Console
 
         from drv_env.cassette import CassetteStore
+        from drv_env.errors import TaskDataError
         from drv_env.rewards.judge import Judge
         from replay.clean import CleanRules
         from replay.pipeline import CleanJob, run_clean
         from replay.resample import Resampling
 
-        rules = CleanRules(self.tools, self.tags, self.results, self.repeats, self.longest_message)
+        rules = CleanRules(
+            tools=self.tools,
+            tags=self.tags,
+            results=self.results,
+            repeats=self.repeats,
+            longest_message=self.longest_message,
+            calls=self.calls,
+            thoughts=self.thoughts,
+        )
         resampling = Resampling.parse(self.weights)
         aside = Console(stderr=True)
         with ExitStack() as stack:
@@ -111,6 +125,8 @@ class DataClean:
                 aside.print(f"{self.out} keeps what is done; the same command goes on from there")
                 raise
         _show(Console(), self.out, result)
+        if not result.stats.kept:
+            raise TaskDataError(f"no row was kept: {result.stats.likely_cause()}")
 
     def _filter(self, judge: Judge | None) -> CorrectnessFilter | None:
         from drv_env.rewards.outcome import exact_match, token_f1

@@ -1,0 +1,110 @@
+"""One call a turn: turns that call several tools at once become turns of one call each.
+
+Models that call tools in parallel write several ``<tool_call>`` blocks in a turn and get as many
+``<tool_response>`` blocks back.  The environment does one call a turn.  So each call gets a turn
+of its own with its own result behind it; a call without a thought of its own gets the turn's.
+Calls and results that are not as many as one another can't be told together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from drv_env.calls import CODE, parse_body
+from drv_env.protocol import CALL, END_CALL, END_RESPONSE, END_THINK, RESPONSE, THINK
+from replay.raw_trajectory import Drop, Message, Reason
+
+_TRIES = 8
+"""Closing tags after a call's first that may be its end, where a query holds the tag."""
+_BETWEEN = re.compile(rf"{END_RESPONSE}\s*{RESPONSE}")
+
+
+def one_call_a_turn(messages: Sequence[Message], first_alone: bool = False) -> list[Message] | Drop:
+    """The messages with one call a turn, or why they can't be told apart.
+
+    Args:
+        messages: user and assistant; those of a turn with at most one call stay as they are.
+        first_alone: a turn of several calls with a single result stays as it is too: the
+            environment carries out a turn's first call.
+    """
+    made: list[Message] = []
+    place = 0
+    while place < len(messages):
+        message = messages[place]
+        place += 1
+        if message["role"] != "assistant":
+            made.append(message)
+            continue
+        turns = _turns(message["content"]) if CALL in message["content"] else []
+        stop = place
+        while stop < len(messages) and messages[stop]["role"] == "user":
+            stop += 1
+        several = len(turns) > 1 or (
+            len(turns) == 1 and stop == place + 1 and _count(messages[place]["content"]) > 1
+        )
+        if not several or stop == place:
+            made.append(message)
+            continue
+        results = [text for reply in messages[place:stop] for text in _results(reply["content"])]
+        if first_alone and len(results) == 1:
+            made.append(message)
+            continue
+        if len(results) != len(turns):
+            detail = f"message {place - 1}: {len(turns)} calls, {len(results)} results"
+            return Drop(Reason.UNPAIRED_RESULTS, detail)
+        for turn, result in zip(turns, results, strict=True):
+            made += [{"role": "assistant", "content": turn}, {"role": "user", "content": result}]
+        place = stop
+    return made
+
+
+def _turns(text: str) -> list[str]:
+    """The turn as turns of one call each; [] where no call stands after its thought."""
+    opening, start = text.find(THINK), 0
+    if opening >= 0:
+        end = text.find(END_THINK, opening)
+        start = len(text) if end < 0 else end + len(END_THINK)
+    spans = _calls(text, start)
+    if not spans:
+        return []
+    thought = text[:start].strip()
+    turns = [f"{text[: spans[0][1]]}"]
+    for (_, before), (begin, end) in pairwise(spans):
+        own = text[before:begin].strip()
+        if own.startswith(THINK) and own.endswith(END_THINK):
+            thought = own
+        turns.append("\n".join(filter(None, (thought, text[begin:end]))))
+    return turns
+
+
+def _calls(text: str, start: int) -> list[tuple[int, int]]:
+    """Where the blocks of calls begin and end."""
+    spans = []
+    while (begin := text.find(CALL, start)) >= 0:
+        first = end = text.find(END_CALL, begin)
+        for _ in range(_TRIES):
+            body = text[begin + len(CALL) : end].partition(CODE)[0].strip()
+            if end < 0 or parse_body(body) is not None:
+                break
+            end = text.find(END_CALL, end + len(END_CALL))
+        end = first if end < 0 else end
+        if first < 0:
+            break
+        start = end + len(END_CALL)
+        spans.append((begin, start))
+    return spans
+
+
+def _count(text: str) -> int:
+    return len(_results(text))
+
+
+def _results(text: str) -> list[str]:
+    """The ``<tool_response>`` blocks of a message; one without them is one result."""
+    inner = text.strip()
+    if not (inner.startswith(RESPONSE) and inner.endswith(END_RESPONSE)):
+        return [text]
+    parts = _BETWEEN.split(inner[len(RESPONSE) : -len(END_RESPONSE)])
+    return [text] if len(parts) == 1 else [f"{RESPONSE}{part}{END_RESPONSE}" for part in parts]

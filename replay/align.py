@@ -1,6 +1,6 @@
 """One message of a raw trajectory, brought into the deployment's form.  Pure functions of text.
 
-What the release (DR-Venus, master at 60131410) does with a turn, and three ways in which a
+What the release (DR-Venus, master at 60131410) does with a turn, and four ways in which a
 user may want it otherwise:
 
 * ``tags="released"`` takes the first ``<tool_call>`` and the last ``<answer>`` of the whole
@@ -10,6 +10,8 @@ user may want it otherwise:
   page of search results; ``"searches"`` only the observation of a search that has such a
   page's opening line, and drops the ``=======`` between two pages.
 
+* ``calls="released"`` finds a call's end at the next closing tag, and takes no line breaks in a
+  string; ``"all"`` reads what the live reading reads where that finds nothing.
 * ``thoughts="required"`` reads no turn without a thought; ``"optional"`` writes such a turn
   without one.
 
@@ -23,7 +25,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from drv_env.calls import CODE, between, listed, parse_arguments, parse_body
+from drv_env.calls import CODE, between, listed, parse_arguments, parse_body, parse_loosely
 from drv_env.protocol import (
     ANSWER,
     CALL,
@@ -35,11 +37,13 @@ from drv_env.protocol import (
     THINK,
     render_observation,
 )
+from drv_env.turn_parts import parts_of
 from replay.search_text import MARK, blocks_json, has_header, parse_search_text
 
 Tags = Literal["released", "after_thought"]
 Results = Literal["released", "searches"]
 Thoughts = Literal["required", "optional"]
+Calls = Literal["all", "released"]
 
 SUMMARY, END_SUMMARY = "<summary>", "</summary>"
 INTERPRETER = "PythonInterpreter"
@@ -82,7 +86,10 @@ TurnProblem = Literal["no_thought", "no_call"]
 
 
 def tool_turn(
-    content: str, tags: Tags = "released", thoughts: Thoughts = "required"
+    content: str,
+    tags: Tags = "released",
+    thoughts: Thoughts = "required",
+    calls: Calls = "all",
 ) -> ToolTurn | TurnProblem:
     """An assistant message before the last one, or what it lacks.
 
@@ -94,6 +101,10 @@ def tool_turn(
         return "no_thought"
     body = between(content[after:] if tags == "after_thought" else content, CALL, END_CALL)
     call = None if body is None else _call(body)
+    if call is None and calls == "all":
+        parts = parts_of(content, thoughts == "optional")
+        if parts.block is not None and not parts.block.is_answer:
+            call = _call(parts.block.inner, loosely=True)
     if call is None:
         return "no_call"
     written, tool, key, goal = call
@@ -187,9 +198,10 @@ def _thought(content: str, tags: Tags) -> tuple[str, int] | None:
     return thought.strip(), end + len(END_THINK)
 
 
-def _call(body: str) -> tuple[str, str, Hashable, str] | None:
+def _call(body: str, loosely: bool = False) -> tuple[str, str, Hashable, str] | None:
     """(the call as it is written, the tool, what it is known by, a visit's goal)."""
-    value = parse_body(body.partition(CODE)[0].strip())
+    parse = parse_loosely if loosely else parse_body
+    value = parse(body.partition(CODE)[0].strip())
     if not isinstance(value, dict):
         return None
     name, arguments = value.get("name"), parse_arguments(value.get("arguments"))

@@ -12,12 +12,12 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from drv_env.calls import CODE, parse_body
+from drv_env.calls import find_call_end
 from drv_env.protocol import CALL, END_CALL, END_RESPONSE, END_THINK, RESPONSE, THINK
 from replay.raw_trajectory import Drop, Message, Reason
 
-_TRIES = 8
-"""Closing tags after a call's first that may be its end, where a query holds the tag."""
+_WALKS = 16
+"""Calls of a turn whose JSON is walked through; the next closing tag ends the others."""
 _BETWEEN = re.compile(rf"{END_RESPONSE}\s*{RESPONSE}")
 
 
@@ -80,17 +80,14 @@ def _turns(text: str) -> list[str]:
 
 
 def _calls(text: str, start: int) -> list[tuple[int, int]]:
-    """Where the blocks of calls begin and end."""
-    spans = []
+    """Where the blocks of calls begin and end; a tag inside a call's strings ends none."""
+    spans: list[tuple[int, int]] = []
     while (begin := text.find(CALL, start)) >= 0:
-        first = end = text.find(END_CALL, begin)
-        for _ in range(_TRIES):
-            body = text[begin + len(CALL) : end].partition(CODE)[0].strip()
-            if end < 0 or parse_body(body) is not None:
-                break
-            end = text.find(END_CALL, end + len(END_CALL))
-        end = first if end < 0 else end
-        if first < 0:
+        inside = begin + len(CALL)
+        end = find_call_end(text, inside) if len(spans) < _WALKS else None
+        if end is None:
+            end = text.find(END_CALL, inside)
+        if end < 0:
             break
         start = end + len(END_CALL)
         spans.append((begin, start))

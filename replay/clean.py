@@ -28,6 +28,7 @@ from drv_env.settings import at_least, check_fields
 from drv_env.unicode_text import canonical_text, sound_text
 from drv_env.urls import canonical_url
 from replay.align import (
+    Calls,
     FinalTurn,
     Results,
     Tags,
@@ -40,7 +41,6 @@ from replay.align import (
 from replay.call_pairs import one_call_a_turn
 from replay.raw_trajectory import Drop, Message, RawTrajectory, Reason
 
-Calls = Literal["all", "released"]
 Repeats = Literal["released", "same_goal", "keep"]
 
 
@@ -196,7 +196,7 @@ def _aligned(recorded: Sequence[Message], rules: CleanRules) -> _Aligned | Drop:
         role, content = message["role"], message["content"]
         if role == "assistant":
             found.met += 1
-            turn = tool_turn(content, rules.tags, rules.thoughts)
+            turn = tool_turn(content, rules.tags, rules.thoughts, rules.calls)
             if isinstance(turn, ToolTurn):
                 found.steps.append(turn)
             else:

@@ -2,14 +2,15 @@
 
 A recording is messages: an optional system message, the question, then assistant turns,
 each followed by a user message with the observation; the last may have none.  Texts are
-taken byte for byte.  Turns are read by :func:`drv_env.protocol.read_turn`; how a call went
-is judged by its observation (:mod:`replay.observations`).
+taken byte for byte.  Turns are read by :func:`drv_env.protocol.read_turn` under
+:func:`reading_rule`; how a call went is judged by its observation
+(:mod:`replay.observations`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from drv_env.call_keys import call_key
@@ -17,10 +18,13 @@ from drv_env.episode import Ending, Message, ObservationKind
 from drv_env.errors import TaskDataError
 from drv_env.protocol import (
     END_RESPONSE,
+    END_THINK,
     RESPONSE,
+    THINK,
     UNUSABLE_ARGUMENTS,
     Answer,
     Reading,
+    ReadingRule,
     Search,
     ToolCall,
     Visit,
@@ -77,13 +81,19 @@ def from_messages(
         (<Ending.ANSWERED: 'answered'>, 'Paris')
     """
     opening, rest = _checked(messages)
+    said = [
+        (
+            rest[start]["content"],
+            body_of(rest[start + 1]["content"]) if start + 1 < len(rest) else None,
+        )
+        for start in range(0, len(rest), 2)
+    ]
+    rule = reading_rule(said)
     turns: list[TurnRecord] = []
     seen: set[tuple[object, ...]] = set()
-    for start in range(0, len(rest), 2):
-        observation = body_of(rest[start + 1]["content"]) if start + 1 < len(rest) else None
-        last = start + 2 >= len(rest)
-        turns.append(_turn(rest[start]["content"], observation, last, seen))
-    final = read_turn(turns[-1].text).action if turns else None
+    for text, observation in said:
+        turns.append(_turn(text, observation, len(turns) + 1 == len(said), seen, rule))
+    final = read_turn(turns[-1].text, rule).action if turns else None
     answer = final.text.strip() if isinstance(final, Answer) else None
     return Trajectory(
         task=Task(
@@ -129,6 +139,25 @@ def body_of(content: str) -> str:
         return inner.removeprefix("\n").removesuffix("\n")
 
 
+def reading_rule(turns: Iterable[tuple[str, str | None]]) -> ReadingRule:
+    """How a recording's turns are read: by whether its model thinks in tags.
+
+    Args:
+        turns: texts with their observations.  Where none has a thought's tag, and none was
+            answered that it can't be read, a turn needs no thought.
+    """
+    for text, observation in turns:
+        told = None if observation is None else own_words(observation)
+        if THINK in text or END_THINK in text or told is ObservationKind.MALFORMED:
+            return "default"
+    return "thought_optional"
+
+
+def rule_of(trajectory: Trajectory) -> ReadingRule:
+    """:func:`reading_rule` of a trajectory."""
+    return reading_rule((turn.text, turn.observation) for turn in trajectory.turns)
+
+
 def recording_id(trajectory: Trajectory) -> str:
     """Names a recording by what it says: the same in every file and order.
 
@@ -149,8 +178,9 @@ def calls_of(
     Turns without an observation, and those that the environment itself answered, are left
     out.
     """
+    rule = rule_of(trajectory)
     for number, turn in enumerate(trajectory.turns, start=1):
-        action = read_turn(turn.text).action
+        action = read_turn(turn.text, rule).action
         if action is None or isinstance(action, Answer) or turn.observation is None:
             continue
         if turn.observation_kind in (None, ObservationKind.RESULT):
@@ -182,9 +212,13 @@ def _checked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Message], list
 
 
 def _turn(
-    text: str, observation: str | None, last: bool, seen: set[tuple[object, ...]]
+    text: str,
+    observation: str | None,
+    last: bool,
+    seen: set[tuple[object, ...]],
+    rule: ReadingRule,
 ) -> TurnRecord:
-    reading = read_turn(text)
+    reading = read_turn(text, rule)
     final = isinstance(reading.action, Answer) or (last and observation is None)
     record: dict[str, Any] = {
         "text": text,

@@ -43,7 +43,7 @@ from drv_env.whole_files import disk_faults_told, write_json
 from replay.observations import is_of_its_tool, read_search, read_visit
 from replay.own_folder import FolderKind, FolderLock
 from replay.pages import PageFile, Sighting
-from replay.recorded import calls_of, recording_id
+from replay.recorded import calls_of, recording_id, rule_of
 from replay.trajectory import Trajectory, TurnRecord
 
 RECORDING = "recording"
@@ -331,7 +331,9 @@ def _may_be_shared(
     if isinstance(action, ToolCall) or is_of_its_tool(action, turn.observation or ""):
         return True
     following = trajectory.turns[number : number + 1]
-    return not following or not isinstance(read_turn(following[0].text).action, Answer)
+    if not following:
+        return True
+    return not isinstance(read_turn(following[0].text, rule_of(trajectory)).action, Answer)
 
 
 def _sightings(action: Search | Visit | ToolCall, text: str) -> list[Sighting]:

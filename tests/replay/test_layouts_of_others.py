@@ -555,7 +555,24 @@ def test_an_answer_without_any_search_is_no_lost_call():
     assert texts({"messages": [asked(), said(FINAL)]}) == [Q, FINAL]
 
 
-def test_turns_without_thoughts_are_kept_on_request():
+@pytest.mark.parametrize(
+    ("body", "query"),
+    [
+        (
+            '{"name": "search", "arguments": {"query": ["what is </tool_call>"]}}',
+            "what is </tool_call>",
+        ),
+        ('{"name": "search", "arguments": {"query": ["the\nmill"]}}', "the\nmill"),
+        ('{"name": "search", "arguments": "{\\"query\\": [\\"mill\\"]}"}', "mill"),
+    ],
+)
+def test_what_the_live_reading_reads_is_no_lost_call(body, query):
+    turn = f"{think('I look.')}\n<tool_call>\n{body}\n</tool_call>"
+    row = {"messages": [asked(), said(turn), asked(raw.response(LIST)), said(FINAL)]}
+    assert texts(row)[1] == raw.search(query)
+
+
+def test_turns_without_thoughts_are_kept_on_request(tmp_path):
     row = {
         "conversations": [
             SHAREGPT[0],
@@ -571,6 +588,10 @@ def test_turns_without_thoughts_are_kept_on_request():
         raw.response(LIST),
         "<answer>\nIt was built in 1912.\n</answer>",
     ]
+    (trajectory,) = open_trajectories([raw.write_lines(tmp_path / "a.jsonl", [row])])
+    assert [turn.tool for turn in trajectory.turns] == ["search", None]
+    assert not any(turn.well_formed for turn in trajectory.turns)
+    assert trajectory.answer == "It was built in 1912."
 
 
 def test_a_dialogue_of_several_questions_is_no_trajectory():

@@ -151,7 +151,9 @@ def clean_row(raw: RawTrajectory, rules: CleanRules | None = None) -> Cleaned | 
     if fault is not None:
         return fault
     unread = aligned.unread.total()
-    return Cleaned(raw, tuple(messages), sound_text(final.answer), pruned, repeated, unread, aligned.met)
+    return Cleaned(
+        raw, tuple(messages), sound_text(final.answer), pruned, repeated, unread, aligned.met
+    )
 
 
 _Step = ToolTurn | str

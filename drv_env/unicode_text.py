@@ -90,6 +90,23 @@ def caseless_text(text: str) -> str:
     return " ".join(canonical_text(canonical_text(text).casefold()).split())
 
 
+def plain_text(text: str) -> str:
+    """The canonical form with every other form of a letter or digit as the usual one.
+
+    Ligatures, Roman numerals in one character, units in one square, presentation forms and
+    digits of other scripts; characters without a look are left out.  Superscripts, fractions
+    and digits in circles stay: ``10²`` is not ``102``.
+
+    Example:
+        >>> plain_text("ﬁve ㎏, Ⅳ, ١٢, 10²")
+        'five kg, IV, 12, 10²'
+    """
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFC", text).translate(_forms())
+    return unicodedata.normalize("NFC", text)
+
+
 def terms(text: str) -> list[str]:
     """The terms by which a text is found, in order, with repetitions.
 
@@ -205,20 +222,30 @@ def _ranges(codes: list[int]) -> str:
 
 
 @cache
-def _folds() -> dict[int, str | None]:
-    """What becomes of single characters before case is folded; made at first use."""
-    folds: dict[int, str | None] = {}
+def _forms() -> dict[int, str | None]:
+    """What becomes of characters that are another form of others, or have no look; made at
+    first use."""
+    forms: dict[int, str | None] = {}
     for code in (*range(0x80, 0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200)):
         char = chr(code)
         category = unicodedata.category(char)
-        if category == "Cf" or _OPTIONAL.match(char) or _UNSEEN.match(char):
-            folds[code] = None
+        if category == "Cf" or _UNSEEN.match(char):
+            forms[code] = None
         elif category == "Nd":
-            folds[code] = str(unicodedata.decimal(char))
+            forms[code] = str(unicodedata.decimal(char))
         else:
             form = unicodedata.decomposition(char)
             letter = form.startswith("<compat>") and category[0] in "LN"
             if letter or form.startswith(_PLAIN_FORMS):
-                plain = unicodedata.normalize("NFKC", char)
-                folds[code] = _OPTIONAL.sub("", _UNSEEN.sub("", plain))
-    return folds | {ord(_ZERO_WIDTH_SPACE): " ", ord("İ"): "i", ord("ı"): "i"}
+                forms[code] = _UNSEEN.sub("", unicodedata.normalize("NFKC", char))
+    return forms | {ord(_ZERO_WIDTH_SPACE): " "}
+
+
+@cache
+def _folds() -> dict[int, str | None]:
+    """The same for terms, which say less: no optional marks, one i."""
+    folds = {code: form and _OPTIONAL.sub("", form) for code, form in _forms().items()}
+    for code in range(0x590, 0x700):
+        if _OPTIONAL.match(chr(code)):
+            folds[code] = None
+    return folds | {ord("İ"): "i", ord("ı"): "i"}

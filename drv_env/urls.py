@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
 
 import idna
 
@@ -41,11 +40,15 @@ _LONGEST_HOST = 253
 _ENCODED = re.compile("(?:%[0-9A-Fa-f]{2})+")
 _UNRESERVED = re.compile("[A-Za-z0-9._~-]")
 _NOT_IN_A_URL = re.compile(r"%(?![0-9A-F]{2})|[^%!#$&'()*+,/:;=?@\[\]A-Za-z0-9._~-]")
+_CANONICAL = re.compile(
+    r"https?://(?:[a-z0-9-]+\.)*[a-z0-9-]+"
+    r"(?:/(?!\.{1,2}(?:[/?]|$))[A-Za-z0-9._~!$&'()*+,;=:@-]*)+(?:\?[A-Za-z0-9._~!$&'()*+,;=:@/?-]+)?"
+)
+"""Most urls as they are met; a short cut."""
 _BETWEEN = re.compile(r"[^%!#$&'()*+,/:;=?@\[\]]+")
 _DOTS = re.compile(r"(?:^|/)\.{1,2}(?:/|$)")
 
 
-@lru_cache(maxsize=100_000)
 def canonical_url(url: str) -> str:
     """The spelling of a url by which its page is known.
 
@@ -59,6 +62,8 @@ def canonical_url(url: str) -> str:
         True
     """
     url = url.strip()
+    if _CANONICAL.fullmatch(url) is not None:
+        return url
     match = _PARTS.fullmatch(url)
     if match is None:
         return canonical_text(url)

@@ -1,11 +1,19 @@
 """The canonical form of text, its terms, and what can be written."""
 
+import asyncio
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drv_env.cassette import CassetteStore, Recorded
+from drv_env.errors import ToolError
+from drv_env.protocol import Search, Visit
+from drv_env.tasks import Task
+from drv_env.tools.base import Call
+from drv_env.tools.cassette import CassetteTools
+from drv_env.tools.offline import OfflineTools
 from drv_env.unicode_text import (
     canonical_text,
     located_terms,
@@ -13,6 +21,10 @@ from drv_env.unicode_text import (
     sound_text,
     terms,
 )
+from drv_env.worlds import Page
+from replay.pages import PageFile, Sighting
+from replay.recorded import from_messages
+from replay.schema import to_row
 
 LANGUAGES = {
     "French": "Gérard a bâti le moulin près de la forêt",
@@ -142,6 +154,35 @@ def test_sound_text_can_be_written(text):
     assert sound.encode("utf-8").decode("utf-8") == sound
     if not any("\ud800" <= char <= "\udfff" for char in text):
         assert sound == text
+
+
+BROKEN = "mill \ud83d\ude00 \ud800"
+
+
+def test_broken_text_is_mended_alike_wherever_it_leaves_the_program(tmp_path):
+    sound = sound_text(BROKEN)
+    task = Task("Q?", ("A",))
+    tools = OfflineTools.from_pages([Page("https://e.org", "Mill", "The mill.")])
+    found = asyncio.run(tools.call(Call(Search((BROKEN,)), task)))
+    assert found.data[0]["query"] == sound
+    visited = asyncio.run(tools.call(Call(Visit(("https://e.org",), BROKEN), task)))
+    assert f"Goal: {sound}" in visited.text
+    recorded = from_messages(
+        [{"role": "user", "content": BROKEN}, {"role": "assistant", "content": f"{BROKEN}</think>"}]
+    )
+    assert to_row(recorded)["question"] == to_row(recorded)["turns"][0]["text"][:-8] == sound
+    with PageFile(tmp_path / "pages") as pages:
+        pages.add("", [Sighting("https://e.org", "", (BROKEN,))])
+        assert [page.text for page in pages.pages("")] == [sound]
+    missing = CassetteTools(None, filled(tmp_path / "c"), "replay")
+    with pytest.raises(ToolError, match=sound):
+        asyncio.run(missing.call(Call(Search((BROKEN,)), task)))
+
+
+def filled(path):
+    with CassetteStore(path) as store:
+        store.put("search", {"query": ["x"]}, Recorded("y"))
+    return path
 
 
 def test_halves_of_a_pair_are_joined_and_lone_ones_replaced():

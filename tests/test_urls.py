@@ -102,6 +102,16 @@ def test_a_canonical_url_is_its_own_spelling(scheme, host, rest):
     assert all(canonical_url(near) == near != found for near in near_spellings(found))
 
 
+@given(
+    st.from_regex(
+        r"https?://[a-z.-]{1,9}(/[a-z.~%&=-]{0,4}){0,4}([?][a-z.=&/]{0,5})?", fullmatch=True
+    )
+)
+def test_the_short_cut_for_canonical_urls_agrees_with_the_rule(url):
+    # A fragment makes the short cut impossible and no difference.
+    assert canonical_url(url) == canonical_url(f"{url}#part")
+
+
 def test_what_a_server_would_redirect_to_is_near():
     assert near_spellings("https://example.org/a?q=1#x") == [
         "http://example.org/a?q=1",

@@ -250,7 +250,7 @@ class Judge:
 
         Args:
             inquiry: what is asked.
-            data: what is sent, texts and lists of texts; untrusted.
+            data: what is sent, as JSON has it; untrusted.
 
         Raises:
             UnreadableVerdict: when no reply could be read.
@@ -354,9 +354,12 @@ def quote(data: Mapping[str, Any]) -> str:
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _spelt(data: Mapping[str, Any]) -> dict[str, Any]:
+def _spelt(value: Any) -> Any:
     """What is asked in the one spelling that recorded replies are kept under."""
-    return {
-        name: canonical_text(value) if isinstance(value, str) else list(map(canonical_text, value))
-        for name, value in data.items()
-    }
+    if isinstance(value, str):
+        return canonical_text(value)
+    if isinstance(value, Mapping):
+        return {name: _spelt(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelt(item) for item in value]
+    return value

@@ -23,7 +23,7 @@ from collections import Counter
 from functools import cache
 
 from drv_env.tasks import TaskLike, task_from
-from drv_env.unicode_text import CJK, canonical_text
+from drv_env.unicode_text import CJK, canonical_text, plain_text
 
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
@@ -148,7 +148,7 @@ def signed_tokens(text: str) -> list[str]:
         >>> signed_tokens("-5 °C, 1/2, C#, 2023年!")
         ['-5°', 'c', '1', '/', '2', 'c#', '2023', '年']
     """
-    text = canonical_text(text).lower().translate(_DASHES)
+    text = plain_text(text).lower().translate(_DASHES)
     text = _APART.sub("", text).translate(_marks(_MEANINGFUL))
     return _SIGNED.findall(text)
 

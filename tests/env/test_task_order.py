@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import unicodedata
 from collections import Counter
 from itertools import chain, islice, pairwise
 from typing import Any
@@ -83,6 +84,15 @@ def test_shares_are_met_on_average_and_change_little() -> None:
     smaller = split_tasks(tasks, {"train": 0.7, "test": 0.2}, seed=3)
     assert set(ids(smaller["train"])) < set(ids(found["train"]))
     assert sum(map(len, smaller.values())) / len(tasks) == pytest.approx(0.9, abs=0.01)
+
+
+def test_a_question_in_another_spelling_shares_its_part() -> None:
+    pairs = [(f"Où est né Gérard {n}?", "x") for n in range(50)]
+    spelt = [(unicodedata.normalize("NFD", text).upper(), gold) for text, gold in pairs]
+    found, same = (split_tasks(tasks, PARTS, seed=1) for tasks in (pairs, spelt))
+    for part in PARTS:
+        numbers = [[task.question.split()[-1] for task in each[part]] for each in (found, same)]
+        assert numbers[0] == numbers[1]
 
 
 def test_near_duplicates_stay_together() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import time
+import unicodedata
 
 import pytest
 
@@ -213,6 +214,20 @@ def test_harm_a_second_visit_with_another_goal_is_lost_with_what_it_found():
     better = clean(made, repeats="same_goal")
     assert "1912" in "".join(contents(better))
     assert not better.repeated
+
+
+def test_harm_another_spelling_of_a_call_is_no_repeat():
+    decomposed = unicodedata.normalize("NFD", "né à Łódź")
+    made = raw.row(
+        (raw.visit("https://e.org/Łódź", "né à Łódź"), "A. Painter"),
+        (raw.visit("HTTPS://E.org:443/%c5%81%C3%B3d%C5%BA#x", decomposed), "A. Painter again"),
+        (raw.visit("https://e.org/Lodz", "né à Łódź"), "Another page"),
+    )
+    assert "again" in "".join(contents(clean(made)))
+    better = clean(made, repeats="same_goal")
+    assert "again" not in "".join(contents(better))
+    assert "Another page" in "".join(contents(better))
+    assert better.repeated == {"visit": 1}
 
 
 def test_harm_a_page_that_mentions_web_results_is_replaced_by_an_empty_search():

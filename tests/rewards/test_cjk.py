@@ -108,7 +108,17 @@ def test_a_sign_that_makes_another_number_counts_in_the_match(answer: str, gold:
 
 @pytest.mark.parametrize(
     ("answer", "gold"),
-    [("−5", "-5"), ("5 %", "5%"), ("$ 5", "＄5"), ("1912–1914年", "1912-1914年"), ("≥ 5", "≥5")],
+    [
+        ("ﬁve ㎏", "five kg"),
+        ("Ⅳ", "iv"),
+        ("١٢", "12"),
+        ("北\u200b京", "北 京"),
+        ("−5", "-5"),
+        ("5 %", "5%"),
+        ("$ 5", "＄5"),
+        ("1912–1914年", "1912-1914年"),
+        ("≥ 5", "≥5"),
+    ],
 )
 def test_a_sign_in_another_writing_does_not(answer: str, gold: str) -> None:
     assert exact_match_cjk(answer, ("Q", gold)) == 1.0

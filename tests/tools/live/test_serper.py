@@ -109,6 +109,7 @@ def test_a_page_is_listed_once():
     entries = [
         {"title": "A", "link": "https://e.org/a", "snippet": "s1"},
         {"title": "A", "link": "https://e.org/a#part", "snippet": "s2"},
+        {"title": "A", "link": "https://E.org:443/%61", "snippet": "s3"},
     ]
     assert [hit["snippet"] for hit in read_hits({"organic": entries})] == ["s1"]
 

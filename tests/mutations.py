@@ -57,8 +57,8 @@ CORE = {
 
 TESTS = {
     "drv_env": ("tests/env", "tests/tools", "tests/rewards", "tests/test_cassette"),
-    "replay": ("tests/replay",),
-    "agents": ("tests/agents", "tests/engines"),
+    "replay": ("tests/replay", "tests/damaged", "tests/test_files_of_others"),
+    "agents": ("tests/agents", "tests/engines", "tests/test_eval", "tests/test_rollout_command"),
     "trainers": ("tests/trainers",),
 }
 _COMPARED = {
@@ -283,6 +283,13 @@ def drawn(paths: Sequence[str], each: int, seed: int) -> Iterator[Mutation]:
         yield from sorted(rng.sample(found, min(each, len(found))), key=lambda item: item.start)
 
 
+def unseen_before(output: str) -> list[Mutation]:
+    """The changes that an output of this program names as unseen; the modules are the same."""
+    named = set(re.findall(r"UNSEEN (.*)", output))
+    paths = dict.fromkeys(name.partition(":")[0] for name in sorted(named))
+    return [item for path in paths for item in mutations(path) if str(item) in named]
+
+
 def rounds(path: str) -> list[list[str]]:
     """Test files for a module: those that import from it, then the others of its package.
 
@@ -296,8 +303,10 @@ def rounds(path: str) -> list[list[str]]:
         ours = [str(file.relative_to(ROOT)) for file in sorted((ROOT / package).rglob("*.py"))]
         between = [module for module in _importing(path, ours) if "__init__" not in module]
         near = sorted({file for module in between for file in _importing(module, files)})
+    stem = Path(path).stem.strip("_")
+    near.sort(key=lambda file: stem not in Path(file).stem)  # its own tests first
     far = [file for file in files if file.startswith(TESTS[path.split("/")[0]])]
-    return [[*near, path], [file for file in far if file not in near]]
+    return [[path, *near], [file for file in far if file not in near]]
 
 
 def _importing(path: str, files: Sequence[str]) -> list[str]:
@@ -425,6 +434,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--near", action="store_true", help="only tests that import the module")
     parser.add_argument("--only", nargs="*", default=core_modules(), help="modules, as paths")
+    parser.add_argument("--again", type=Path, help="an earlier output: what it says is unseen")
     chosen = parser.parse_args()
     for name in ("DRV_GOLDEN", "DRV_CASES", "DRV_DATA"):
         os.environ.pop(name, None)
@@ -434,6 +444,8 @@ def main() -> int:
     ]
     preload()
     wanted = list(drawn(chosen.only, chosen.each, chosen.seed))
+    if chosen.again:
+        wanted = unseen_before(chosen.again.read_text(encoding="utf-8"))
     unseen: list[Mutation] = []
     trees: SimpleQueue[Path] = SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="drv-mutations-") as folder:

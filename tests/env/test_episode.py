@@ -423,6 +423,15 @@ def test_text_can_be_counted_without_a_transcript() -> None:
     assert episode.context == 11 + len(TASK.question) + len(SEARCH) + shown + 4
 
 
+def test_a_message_counts_five_tokens_besides_its_text_unless_told_otherwise() -> None:
+    counter = TextCounter(len)
+    assert counter.opening([{"role": "user", "content": "abc"}]) == 3 + 5 + 5
+    assert counter.observation("abc") == 3 + 5 + 5
+    assert TextCounter(len, per_message=0).observation("abc") == 3
+    with pytest.raises(SettingError, match="per_message"):
+        TextCounter(len, per_message=-1)
+
+
 # ---- failures and breaking ------------------------------------------------------------
 
 

@@ -23,6 +23,25 @@ def test_tokens_that_are_more_than_letters_are_left_to_the_tokenizer():
     assert literal == [name != "greedy_bpe" for name in MAKERS]
 
 
+def test_text_behind_a_control_token_has_the_ids_that_the_tokenizer_gives(any_tokenizer):
+    pieces = Pieces(any_tokenizer)
+    text = "<think>Who founded</think>the city"
+    found = pieces.encode(pieces.split(text), at_start=True)
+    assert found.tolist() == any_tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def test_the_space_in_front_of_a_first_word_is_in_front_of_the_first_alone():
+    pieces = Pieces(MAKERS["unigram"]())
+    first, inner = pieces.encode(["Who"], at_start=True), pieces.encode(["Who"])
+    assert (pieces.decode(first)[-3:], pieces.decode(inner)) == ("Who", "Who")
+    assert first.tolist() != inner.tolist()
+
+
+def test_of_nothing_there_are_no_ids():
+    pieces = Pieces(MAKERS["word_level"]())
+    assert pieces.encode([]).tolist() == pieces.encode_plain("").tolist() == []
+
+
 def test_long_texts_have_the_ids_that_the_plain_call_gives(any_tokenizer):
     """Above a length another call of the tokenizer encodes; ids must not depend on it."""
     pieces = Pieces(any_tokenizer)

@@ -67,6 +67,14 @@ def test_a_long_reason_is_shortened_for_the_agent_only() -> None:
     assert result.data == {"reason": "y" * 5_000, "kind": "failed"}
 
 
+def test_a_reason_that_just_fits_is_shown_whole() -> None:
+    assert MAX_REASON_CHARS == 1_000
+    fits = ran(FakeTools({"search": ToolError("y" * 1_000)})).text
+    cut = ran(FakeTools({"search": ToolError("y" * 1_001)})).text
+    assert (fits.count("y" * 1_000), fits.count("…")) == (1, 0)
+    assert (cut.count("y" * 1_000 + " …"), cut.count("y" * 1_001)) == (1, 0)
+
+
 def test_the_longest_output_passes_and_a_longer_one_fails() -> None:
     assert ran(FakeTools({"search": "x" * MAX_OBSERVATION_CHARS})).status is Status.OK
     longer = ran(FakeTools({"search": "x" * (MAX_OBSERVATION_CHARS + 1)}))

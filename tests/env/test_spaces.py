@@ -20,6 +20,7 @@ from drv_env.protocol import Answer, Search, Visit, format_verdict, read_turn
 def test_every_string_is_in_it(text: str) -> None:
     assert text in TextSpace()
     assert SampledText(text, 1) in TextSpace()
+    assert TextSpace().max_length == 16_777_216
     assert (text in TextSpace(3)) == (len(text) <= 3)
 
 

@@ -207,6 +207,20 @@ def test_weights_hold_in_every_pass_and_on_the_whole(weights: list[float], seed:
         assert abs(total[task.id] - passes * mean) < 8
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_after_however_many_passes_a_task_is_near_its_share(seed: int) -> None:
+    """Offsets that go on by the golden ratio come evenly everywhere."""
+    weights = (1, 10, 3, 7)
+    order = TaskOrder(make(4, weight=lambda number: weights[number]), seed, weights="weight")
+    counts: Counter[str] = Counter()
+    for passes in range(1, 400):
+        counts.update(ids(order, 1))
+        while order.state_dict()["left"]:
+            counts.update(ids(order, 1))
+        for number, weight in enumerate(weights):
+            assert abs(counts[f"t{number}"] - passes * 4 * weight / 21) < 3
+
+
 def test_a_small_weight_does_not_starve() -> None:
     tasks = make(50, weight=lambda number: 0.01 if number == 7 else 1)
     order = TaskOrder(tasks, weights="weight")

@@ -101,7 +101,7 @@ def test_two_steps_of_adamw_by_hand():
     first = 1 * (1 - 0.1 * 0.01) - 0.1
     assert layer.matrix.tolist()[0] == pytest.approx([first, first])
     given(layer, -1.0)
-    set_rate(optimiser, OptimiserSettings(learning_rate=0.02), 1, 1)
+    assert set_rate(optimiser, OptimiserSettings(learning_rate=0.02), 1, 1) == 0.02
     clipped_step(optimiser, settings, "the test")
     mean = (0.9 * 0.1 * 0.5 + 0.1 * -1.0) / (1 - 0.9**2)
     square = (0.95 * 0.05 * 0.25 + 0.05 * 1.0) / (1 - 0.95**2)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from replay.chat_templates import CHATML
+from replay.packing import draw
 from replay.recorded import from_messages
 from replay.template import ChatTemplate
 from replay.token_store import TokenStore
@@ -36,6 +37,11 @@ def test_documents_are_rows_drawn_by_weight(store):
     assert ids.shape == mask.shape == (3, int(store.lengths.max()))
     assert int(mask.sum()) == sum(int(row.mask.sum()) for row in rows)
     assert not any(row.mask[0] for row in rows)
+    drawn = draw(np.array([2.0, 1.0]), 0, 0)  # the first epoch of the seed 0, unless told
+    assert [len(row) for row in document_rows(store)] == store.lengths[drawn].tolist()
+    assert [len(row) for row in document_rows(store, seed=1, epoch=2)] == (
+        store.lengths[draw(np.array([2.0, 1.0]), 1, 2)].tolist()
+    )
 
 
 def test_all_documents_come_with_their_weights(store):

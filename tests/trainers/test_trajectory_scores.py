@@ -440,3 +440,23 @@ def test_a_cache_that_changes_the_past_is_refused(items, monkeypatch):
     monkeypatch.setattr(type(model.model), "forward", forgetting)
     with pytest.raises(SettingError, match=r"differs from it scored by itself.*plain"):
         score_trajectories(model, items, method="sequential")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "split", "expected"),
+    [
+        ([4, 4, 3], False, [[4, 4], [3]]),  # full to the last token
+        ([5, 4], False, [[5], [4]]),
+        ([5, 9, 2], False, [[5], [9], [2]]),  # a longer one is alone
+        ([5, 9, 2], True, [[5, 3], [6, 2]]),
+        ([8, 0, 17], True, [[8], [8], [8], [1]]),
+        ([], True, []),
+    ],
+)
+def test_passes_are_full_by_hand(sizes, split, expected):
+    def segment(size):
+        ids = np.arange(size, dtype=np.int32)
+        return packed_scores._Segment(0, 0, ids, ids, np.zeros(size, bool), kept=split)
+
+    found = packed_scores._passes([segment(size) for size in sizes], 8, split=split)
+    assert [[len(part.ids) for part in together] for together in found] == expected

@@ -28,7 +28,14 @@ def rollouts(tiny_game):
 
 def expected(model, rollouts, bonus, dual_clip):
     """The gradient of the objective as it is written, of whole logits."""
+    loss, _ = objective(model, rollouts, bonus, dual_clip)
+    return torch.autograd.grad(loss, list(model.parameters()))
+
+
+def objective(model, rollouts, bonus, dual_clip):
+    """The loss, and the mean entropy of each rollout's tokens."""
     gain = torch.zeros(())
+    means = []
     for item in rollouts:
         ids = torch.from_numpy(item.row.ids.astype(np.int64))
         mask = torch.from_numpy(item.row.mask)[1:]
@@ -38,9 +45,11 @@ def expected(model, rollouts, bonus, dual_clip):
         advantages = torch.from_numpy(item.advantages)
         each = torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
         each = torch.where(advantages < 0, each.maximum(dual_clip * advantages), each)
-        each = each + bonus * -(full.exp() * full).sum(-1)
+        entropies = -(full.exp() * full).sum(-1)
+        means.append(float(entropies.mean().detach()))
+        each = each + bonus * entropies
         gain = gain + each.mean() / len(rollouts)
-    return torch.autograd.grad(-gain, list(model.parameters()))
+    return -gain, means
 
 
 @pytest.mark.parametrize(
@@ -64,3 +73,28 @@ def test_bonus_and_dual_clip_are_in_the_gradient(tiny_game, rollouts, packed, mi
     update_policy(model, optimiser, rollouts, config, np.random.default_rng(0))
     for each, old, gradient in zip(model.parameters(), before, wanted, strict=True):
         torch.testing.assert_close(old - each.detach(), gradient, atol=2e-6, rtol=1e-3)
+
+
+def test_figures_are_means_over_the_minibatches(tiny_game, rollouts):
+    """A rollout each, and no step between them: as many losses, norms and entropies."""
+    bonus, dual_clip = 0.3, 1.5
+    model = tiny_game.model()
+    model.eval()
+    norms, losses, entropies = [], [], []
+    for item in rollouts:
+        loss, means = objective(model, [item], bonus, dual_clip)
+        gradient = torch.autograd.grad(loss, list(model.parameters()))
+        norms.append(float(torch.cat([each.flatten() for each in gradient]).norm()))
+        losses.append(float(loss.detach()))
+        entropies += means
+    config = RLConfig(
+        minibatches=len(rollouts),
+        max_grad_norm=1e9,
+        loss=LossSettings(entropy_weight=bonus, dual_clip=dual_clip),
+    )
+    standing = torch.optim.SGD(model.parameters(), lr=0.0)
+    found = update_policy(model, standing, rollouts, config, np.random.default_rng(0))
+    assert found["grad_norm"] == pytest.approx(np.mean(norms), rel=1e-3)
+    assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-3)
+    assert found["entropy"] == pytest.approx(np.mean(entropies), rel=1e-3)
+    assert update_policy(model, standing, [], config, np.random.default_rng(0)) == {}

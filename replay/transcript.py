@@ -63,8 +63,8 @@ class Sampled:
     log_probs: NDArray[np.float32] | None
     weight_version: int | None
     finish: str
-    attempts: int = 1
-    seconds: float | None = None
+    attempts: int
+    seconds: float | None
 
 
 class Transcript:

@@ -326,10 +326,14 @@ def _defined(file: Path) -> list[str]:
 
 def _imports(file: Path, module: str, defined: AbstractSet[str]) -> bool:
     """Whether a test imports the module, or one of its names from a package above it."""
+    package = module.partition(".")[0]
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import) and any(item.name == module for item in node.names):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == package and node.attr in defined:
+                return True
+        elif isinstance(node, ast.Import) and any(item.name == module for item in node.names):
             return True
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
             names = {item.name for item in node.names}
             whole = {f"{node.module}.{name}" for name in names}
             above = module.startswith(f"{node.module}.") and names & defined

@@ -73,6 +73,19 @@ def test_documents_are_the_transcripts(tmp_path, template):
     assert counts.tokens == store.lengths.sum()
 
 
+def test_a_shard_ends_with_the_trajectory_that_fills_it():
+    (one,) = some(1)
+    size = sum(len(turn.text) + len(turn.observation or "") for turn in one.turns)
+
+    def sizes(most):
+        return [len(shard) for shard in token_writer._shards([one] * 7, most)]
+
+    assert sizes(2 * size) == sizes(size + 1) == [2, 2, 2, 1]
+    assert sizes(2 * size + 1) == [3, 3, 1]
+    assert sizes(1) == [1] * 7
+    assert sizes(7 * size + 1) == [7]
+
+
 def test_any_number_of_processes_writes_the_same(tmp_path, template):
     write_documents(some(7), tmp_path / "one", template, SMALL)
     write_documents(some(7), tmp_path / "two", template, SMALL, workers=2)

@@ -218,6 +218,14 @@ def test_record_and_back(chatml):
     assert back.ids.tolist() == transcript.ids.tolist()
 
 
+def test_records_of_before_attempts_were_kept_have_one_each(chatml):
+    record = started(chatml, [5, 6]).to_record()
+    del record["attempts"], record["seconds"], record["reencoded"]
+    back = Transcript.from_record(record)
+    assert [(each.attempts, each.seconds) for each in back.sampled] == [(1, None)]
+    assert not back.reencoded
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -146,7 +146,7 @@ def test_rollouts_that_cannot_be_learnt_from_are_refused(tiny_game, played, per_
     with pytest.raises(ValueError, match="transcript"):
         LearntRollout.of(dataclasses.replace(played[0], transcript=None), per_turn[0])
     recorded = transcribe(tiny_game.expert[0], tiny_game.template)
-    with pytest.raises(ValueError, match="log-probs"):
+    with pytest.raises(ValueError, match="turn 1 has no log-probs"):
         LearntRollout.of(dataclasses.replace(played[0], transcript=recorded), per_turn[0])
     encoded = Transcript.from_record({**played[0].transcript.to_record(), "reencoded": True})
     with pytest.raises(SettingError, match="encoded again"):

@@ -3,7 +3,7 @@
 Text files (JSON lines, CSV, TSV) count lines from 1, and a row is named by its first line;
 Parquet and JSON count rows from 0.  A row that can't be read comes as the reason why; what
 makes the whole file unreadable raises.  This module doesn't know what makes a good task:
-:class:`~drv_env.task_rows.Columns` only tells it which columns a table must have.
+it is told which columns a table must have (:class:`~drv_env.task_rows.Columns`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from drv_env.cells import MAX_CHARACTERS
 from drv_env.errors import SettingError, TaskDataError, boundary
 from drv_env.json_files import why_unread
 from drv_env.settings import shown
-from drv_env.task_rows import Columns, has
+from drv_env.task_rows import has
 
 TEXT_KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv"}
 KINDS = {".parquet": "parquet", ".pq": "parquet", **TEXT_KINDS}
@@ -66,13 +66,32 @@ class TextFormat:
             )
 
 
+class TableColumns(Protocol):
+    """What is wanted of a table.
+
+    Attributes:
+        row_mark: columns of which a JSON object has one that is a row by itself, and no table.
+    """
+
+    @property
+    def row_mark(self) -> Sequence[str]: ...
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise :class:`TaskDataError` for a table without what every row needs.
+
+        Args:
+            names: its columns, nested ones with dots.
+        """
+        ...
+
+
 def kind_of(file: Path) -> str | None:
     """The format by the file's name, None when it is not known."""
     suffix, gzipped = _suffix(file)
     return (TEXT_KINDS if gzipped else KINDS).get(suffix)
 
 
-def rows_of(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
+def rows_of(file: Path, columns: TableColumns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
     """Each row of the file with its number and what that counts, ``"line"`` or ``"row"``.
 
     Raises:
@@ -99,7 +118,7 @@ def rows_of(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[in
         yield last[0] + 1, last[1], f"the file is damaged from here on: {told}"
 
 
-def _rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
+def _rows(file: Path, columns: TableColumns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
     kind = kind_of(file)
     if kind == "parquet":
         yield from _parquet_rows(file, columns)
@@ -148,7 +167,9 @@ def _json_lines(lines: Iterable[str]) -> Iterator[tuple[int, str, Row]]:
         yield number, "line", _object(row)
 
 
-def _json_rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
+def _json_rows(
+    file: Path, columns: TableColumns, text: TextFormat
+) -> Iterator[tuple[int, str, Row]]:
     with _open(file, text, "\n") as stream:
         content, damage = _up_to_damage(stream)
     if not content.strip():
@@ -168,7 +189,7 @@ def _json_rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple
         return
     if isinstance(value, dict):
         lists = [item for item in value.values() if isinstance(item, list)]
-        if has(value, columns.question):
+        if has(value, columns.row_mark):
             value = [value]
         elif len(lists) == 1:
             value = lists[0]
@@ -222,7 +243,9 @@ def _object(row: Any) -> Row:
     return row if isinstance(row, dict) else f"not an object: {shown(row)}"
 
 
-def _csv_rows(file: Path, columns: Columns, text: TextFormat) -> Iterator[tuple[int, str, Row]]:
+def _csv_rows(
+    file: Path, columns: TableColumns, text: TextFormat
+) -> Iterator[tuple[int, str, Row]]:
     # The limit is the process's: it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CHARACTERS))
     delimiter = text.delimiter or ("\t" if _suffix(file)[0] == ".tsv" else ",")
@@ -301,7 +324,7 @@ class _Lines:
         return True
 
 
-def _parquet_rows(file: Path, columns: Columns) -> Iterator[tuple[int, str, Row]]:
+def _parquet_rows(file: Path, columns: TableColumns) -> Iterator[tuple[int, str, Row]]:
     # Imported here: only who reads Parquet pays for it.
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -104,6 +104,11 @@ class Columns:
             frozenset(n for n in (question, answer, id, world, difficulty) if n is not None),
         )
 
+    @property
+    def row_mark(self) -> tuple[str, ...]:
+        """Columns of which a JSON object has one that is a task by itself."""
+        return self.question
+
     def check(self, names: Sequence[str]) -> None:
         """Refuse a table that lacks a column which every row needs, or which was named.
 

@@ -61,12 +61,16 @@ async def calculate(expression: str) -> str | ToolResult:
         return ToolResult(f"This can't be worked out: {error}.", Status.REFUSED)
 
 
+CALCULATE = tool(CALCULATOR, calculate)
+"""As the commands take it: ``--own-tools own_tool:CALCULATE``."""
+
+
 def main() -> None:
     world = WorldRecipe(seed=7)
     env = gymnasium.make(
         drv_env.ENV_ID,
         tasks=[("How many years lie between 1312 and 1921?", "609")],
-        tools=Toolbox(OfflineTools([world]), [tool(CALCULATOR, calculate)]),
+        tools=Toolbox(OfflineTools([world]), [CALCULATE]),
         render_mode="ansi",
     )
     _, info = env.reset(seed=0)

@@ -20,10 +20,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from agents.engines.base import Engine
-from agents.scorers import NoScore, mean_log_prob
+from agents.scorers import NoScore, mean_log_prob, with_scored_gains
 from drv_env import background
 from drv_env.episode import Ending
-from drv_env.rewards.information_gain import GainKind, answers_to_score, best_value, gains
+from drv_env.rewards.information_gain import (
+    GainKind,
+    Scorer,
+    answers_to_score,
+    best_value,
+    gains,
+)
 from replay.pieces import Ids
 from replay.probe import AnswerProbe, answer_probe
 from replay.template import ChatTemplate
@@ -229,6 +235,21 @@ async def gains_by_engine(
             *(_with_gain(trajectory, engine, template, settings) for trajectory in trajectories)
         )
     )
+
+
+def gains_by_scorer(
+    trajectories: Sequence[Trajectory], scorer: Scorer, settings: GainSettings
+) -> list[Trajectory]:
+    """The trajectories with their gains by any scorer, which is given messages and no ids.
+
+    As :func:`agents.scorers.with_scored_gains`; the probe is the scorer's own.
+    """
+    return [
+        with_scored_gains(
+            item, scorer, settings.tools, settings.kind, settings.answers, settings.failed
+        )
+        for item in trajectories
+    ]
 
 
 async def _with_gain(

@@ -1,14 +1,18 @@
-"""Names for what users plug in: trainers, and ways from rewards to advantages.
+"""Names for what users plug in: trainers, advantages, tools, outcomes, scorers.
 
-A registry is filled by importing the module that registers; the commands import what a
-configuration names under ``plugins`` before they look a name up.
+A name is looked up in three places, the same for every kind: among what is registered, by the
+package and by the modules that a command or configuration names under ``plugins``; as
+``module:attribute``, found on ``sys.path`` and in the current folder; and among the entry points
+of the kind's group, by which an installed package brings it along.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -24,6 +28,7 @@ class Registry(Generic[T]):
 
     Args:
         kind: what they are, for messages: ``trainer``.
+        group: of the entry points that bring further ones; None looks at none.
 
     Example:
         >>> colours: Registry[int] = Registry("colour")
@@ -32,8 +37,9 @@ class Registry(Generic[T]):
         (True, ['red'])
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, group: str | None = None) -> None:
         self.kind = kind
+        self.group = group
         self._things: dict[str, T] = {}
         self._ours: set[str] = set()
 
@@ -67,21 +73,71 @@ class Registry(Generic[T]):
         """The thing of that name.
 
         Raises:
-            SettingError: when there is none, naming those there are.
+            SettingError: when there is none, naming those there are, and when what it names
+                can't be imported.
         """
-        if name not in self._things:
-            raise SettingError(
-                f"there is no {self.kind} {name!r}, only {', '.join(self.names())}; one of your "
-                "own is known once the module that registers it is imported (plugins)"
-            )
-        return self._things[name]
+        if name in self._things:
+            return self._things[name]
+        module, colon, attribute = name.partition(":")
+        if colon and module and attribute:
+            with boundary(SettingError, f"the {self.kind} {name} can't be imported"):
+                found: Any = importlib.import_module(importable(module))
+                for part in attribute.split("."):
+                    found = getattr(found, part)
+            return found  # type: ignore[no-any-return]
+        for entry in self._entries():
+            if entry.name == name:
+                with boundary(SettingError, f"the {self.kind} {name} ({entry.value}) can't be had"):
+                    return entry.load()  # type: ignore[no-any-return]
+        own = "one of your own is module:attribute"
+        if self.group is not None:
+            own += f", an entry point of the group {self.group}"
+        there = f", only {', '.join(self.names())}" if self.names() else ""
+        raise SettingError(
+            f"there is no {self.kind} {name!r}{there}; {own}, or known once the module that "
+            "registers it is imported (plugins)"
+        )
 
     def __contains__(self, name: object) -> bool:
         return name in self._things
 
     def names(self) -> list[str]:
-        """All names, in order."""
-        return sorted(self._things)
+        """All names that are registered or installed, in order."""
+        return sorted({*self._things, *(entry.name for entry in self._entries())})
+
+    def _entries(self) -> Iterable[metadata.EntryPoint]:
+        return () if self.group is None else metadata.entry_points(group=self.group)
+
+
+def made(thing: Any, fits: Callable[[Any], bool], what: str) -> Any:
+    """What was plugged in, or what a class or function without arguments makes.
+
+    Args:
+        thing: as it was found by its name.
+        fits: whether something can be used as it is.
+        what: for messages, such as ``the outcome mine:outcome``.
+
+    Raises:
+        SettingError: when neither can be used.
+    """
+    if not inspect.isclass(thing) and fits(thing):
+        return thing
+    found = thing
+    if callable(thing) and takes(thing, 0):
+        with boundary(SettingError, f"{what} can't be made"):
+            found = thing()
+        if not inspect.isclass(found) and fits(found):
+            return found
+    raise SettingError(f"{what} can't be used: it is, or makes, {type(found).__name__}")
+
+
+def takes(thing: Any, count: int) -> bool:
+    """Whether something can be called with so many arguments."""
+    try:
+        inspect.signature(thing).bind(*[None] * count)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 AdvantageFunction = Callable[[Sequence[Trajectory], Sequence[int], Any], Advantages]
@@ -93,7 +149,7 @@ Trajectories are whole (no broken ones), with the gains in their records where
 result of one array of numbers a rollout.
 """
 
-ADVANTAGES: Registry[AdvantageFunction] = Registry("way to advantages")
+ADVANTAGES: Registry[AdvantageFunction] = Registry("way to advantages", "drv_env.advantages")
 """What ``RLConfig.advantages`` may name."""
 
 
@@ -118,9 +174,14 @@ def import_plugins(modules: Iterable[str]) -> None:
     Raises:
         SettingError: naming the one that can't be imported.
     """
-    here = str(Path.cwd())
     for name in modules:
-        if here not in sys.path:
-            sys.path.append(here)
         with boundary(SettingError, f"the plugin {name} can't be imported"):
-            importlib.import_module(name)
+            importlib.import_module(importable(name))
+
+
+def importable(name: str) -> str:
+    """The name of a module, once the current folder is among the places it is looked for in."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    return name

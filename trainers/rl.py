@@ -30,12 +30,13 @@ from drv_env.tasks import Task, TaskLike, each_task
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
 from trainers.causal_model import CausalModel
-from trainers.information_gain import ModelScores, score_with_model, with_gains
+from trainers.information_gain import ModelScores, gains_by_scorer, score_with_model, with_gains
 from trainers.learnt import learnt_rollouts
 from trainers.model_setup import computing, engine_weights
 from trainers.optimiser import make_optimiser, set_rate
 from trainers.other_log_probs import frozen_copy
 from trainers.packed_attention import refuse_unpackable
+from trainers.plugins import scorer_of
 from trainers.registry import ADVANTAGES
 from trainers.rl_config import RLConfig, usual_sampling
 from trainers.rl_metrics import (
@@ -102,6 +103,8 @@ def train_rl(
     """
     ADVANTAGES[config.advantages]  # known, or refused
     tasks = each_task(tasks)
+    own = config.credit.information_gain and config.gain_by not in ("model", "engine")
+    scorer = scorer_of(config.gain_by) if own else None
     sampling = config.sampling or usual_sampling(unwrapped(env).game.rules, template)
     rng = np.random.default_rng(config.seed)
     optimiser = make_optimiser(model, config)
@@ -157,8 +160,10 @@ def train_rl(
                         method=config.scoring,
                     )
                 trajectories = scores.trajectories
-            elif config.credit.information_gain:
+            elif config.credit.information_gain and scorer is None:
                 trajectories = with_gains(trajectories, engine, template, config.gain)
+            elif scorer is not None:
+                trajectories = gains_by_scorer(trajectories, scorer, config.gain)
             if config.credit.information_gain:
                 phases.end("information_gain", transcript_tokens(trajectories))
 

@@ -19,6 +19,7 @@ from trainers.gain_settings import GainSettings, Method
 from trainers.loss_settings import LossSettings
 from trainers.model_settings import Precision
 from trainers.optimiser_settings import OptimiserSettings
+from trainers.plugins import SCORERS
 from trainers.rollouts import RolloutWay, check_way
 
 
@@ -35,7 +36,8 @@ class RLConfig(OptimiserSettings):
             by its name (:mod:`trainers.registry`).
         gain: how information gain is scored, where ``credit`` uses it.
         gain_by: who scores it: the ``model`` being trained, in one pass a trajectory that
-            also gives the log-probs before the update, or the ``engine``, probe by probe.
+            also gives the log-probs before the update, the ``engine``, probe by probe, or a
+            scorer of your own by its name (:data:`trainers.plugins.SCORERS`).
         scoring: how the model's log-probs of gains, of importance correction and of the KL's
             reference are computed: ``auto`` from kept keys and values, packed where that
             can be; ``plain``, one full pass a history, is for models with sliding windows or
@@ -74,7 +76,7 @@ class RLConfig(OptimiserSettings):
     credit: Credit = IGPO
     advantages: str = "credit"
     gain: GainSettings = field(default_factory=GainSettings)
-    gain_by: Literal["model", "engine"] = "model"
+    gain_by: str = "model"
     scoring: Method = "auto"
     steps: int = 40
     tasks_per_step: int = 8
@@ -114,6 +116,11 @@ class RLConfig(OptimiserSettings):
             )
         if self.sampling is not None:
             _check_sampling(self.sampling)
+        if self.gain_by not in ("model", "engine"):
+            try:
+                SCORERS[self.gain_by]
+            except SettingError as error:
+                raise SettingError(f"gain_by is model, engine or a scorer: {error}") from None
         check_way(self.rollouts, self.rollout, self.max_staleness)
 
     @property

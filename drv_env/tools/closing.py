@@ -1,4 +1,4 @@
-"""Closing tools and outcomes, in bounded time and without hiding what was found with them."""
+"""Closing tools, outcomes and scorers, in bounded time and without hiding what they found."""
 
 from __future__ import annotations
 
@@ -61,4 +61,5 @@ def close_tools_now(*owners: object, seconds: float | None = None) -> None:
 
 
 def _name(owner: object) -> str:
-    return f"close() of the {'tools' if isinstance(owner, Tools) else 'outcome'}"
+    kind = "scorer" if hasattr(owner, "score") else "outcome"
+    return f"close() of the {'tools' if isinstance(owner, Tools) else kind}"

@@ -14,11 +14,13 @@ A query is never parsed: its terms are looked up, whatever signs stand between t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import gymnasium
 import tantivy
 
 from drv_env.errors import SettingError, ToolError
@@ -224,6 +226,32 @@ class OfflineTools:
         """
         named = worlds if isinstance(worlds, Mapping) else {"pages": worlds}
         return cls(pages=named, **settings)
+
+    @classmethod
+    def from_files(cls, path: str | os.PathLike[str], **settings: Any) -> OfflineTools:
+        """Tools over the pages of a file or folder (:mod:`drv_env.tools.page_files`).
+
+        Rows and documents that are no pages are left out, and told with a warning.
+
+        Args:
+            path: a table with the columns url, title and text, or a folder of documents.
+            settings: as for the constructor.
+
+        Raises:
+            TaskDataError: when there is no page, or a file can't be read.
+            SettingError: when a setting can't work.
+        """
+        from drv_env.tools.page_files import read_pages
+
+        found = read_pages(path)
+        if found.problems:
+            gymnasium.logger.warn(
+                "%s: %d rows or files are no pages and left out; the first: %s",
+                os.fspath(path),
+                len(found.problems),
+                found.problems[0],
+            )
+        return cls(pages=found.worlds, **settings)
 
     @property
     def worlds(self) -> tuple[str, ...]:

@@ -113,11 +113,19 @@ class ToolOptions:
     """What search and visit work on."""
 
     tools: Annotated[
-        ToolKind | None,
-        tyro.conf.arg(metavar="{live,offline,recorded}", help_behavior_hint=""),
+        str | None,
+        tyro.conf.arg(metavar="{live,offline,recorded,NAME}", help_behavior_hint=""),
     ] = None
-    """By default recorded with --web; offline with --world, or where agent.json has worlds; else
-    live, for which keys are needed (drv doctor)."""
+    """By default recorded with --web; offline with --pages or --world, or where agent.json has
+    worlds; else live, for which keys are needed (drv doctor). NAME is module:attribute, or an entry
+    point, of tools of your own in their place."""
+    own_tools: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="[NAME …]", help_behavior_hint="")
+    ] = ()
+    """Tools of your own beside them, each module:attribute or an entry point."""
+    pages: _Path = None
+    """Pages of your own: a table with the columns url, title and text (JSON lines, JSON, CSV,
+    Parquet), or a folder of .txt, .md and .html files."""
     world: Annotated[
         tuple[int, ...] | None, tyro.conf.arg(metavar="[SEED …]", help_behavior_hint="")
     ] = None
@@ -131,6 +139,16 @@ class ToolOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PluginOptions:
+    """What is imported first."""
+
+    plugins: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="[MODULE …]", help_behavior_hint="")
+    ] = ()
+    """Modules to import first, which register tools, outcomes or scorers by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentOptions:
     """A model with its rules and tools."""
 
@@ -138,6 +156,7 @@ class AgentOptions:
     sampling: Annotated[SamplingOptions, tyro.conf.arg(name="")] = SamplingOptions()
     rules: Annotated[RuleOptions, tyro.conf.arg(name="")] = RuleOptions()
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = ToolOptions()
+    plugged: Annotated[PluginOptions, tyro.conf.arg(name="")] = PluginOptions()
 
     def inputs(self) -> list[Path]:
         """Files and folders that are read, where they are there; a cassette, which is also
@@ -145,7 +164,9 @@ class AgentOptions:
         model = self.model
         found = [Path(model.model) / "config.json", Path(model.chat_template)]
         found += [model.tokenizer / "tokenizer.json"] if model.tokenizer else []
-        return found + [each for each in (self.rules.system_prompt, self.tools.web) if each]
+        return found + [
+            each for each in (self.rules.system_prompt, self.tools.web, self.tools.pages) if each
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)

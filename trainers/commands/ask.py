@@ -55,11 +55,13 @@ class AskCommand:
         from trainers.commands.ask_screen import Screen
         from trainers.commands.rolling import teller
         from trainers.commands.tool_setup import plan_tools
+        from trainers.registry import import_plugins
 
         if self.save is not None:
             folders = (Path(self.agent.model.model), self.agent.model.tokenizer)
             read = [*self.agent.inputs(), *folders, self.agent.tools.cassette]
             refuse_output(self.save, [each for each in read if each is not None], self.force)
+        import_plugins(self.agent.plugged.plugins)
         plan = plan_agent(self.agent, teller(Console(stderr=True)), parallel=1)
         tools = plan_tools(self.agent.tools, plan.own)
         task = _task(self.question, tools)

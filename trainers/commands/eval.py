@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -42,8 +42,12 @@ class EvalCommand:
     """Print JSON in place of the table."""
     retries: int = 2
     """How often a broken episode is played again."""
-    outcome: Literal["exact", "f1", "judge"] = "exact"
-    """How answers are scored."""
+    outcome: str = "exact"
+    """How answers are scored: exact, f1, exact-cjk, f1-cjk, key-facts, judge; or one of your own,
+    module:attribute or an entry point."""
+    scorer: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """Put each visit's information gain into the trajectories, by this scorer: engine (the model
+    that plays), a model's folder, or one of your own, module:attribute or an entry point."""
     pace: Annotated[PaceOptions, tyro.conf.arg(name="")] = USUAL_PACE
 
     def run(self) -> None:
@@ -67,6 +71,7 @@ class EvalCommand:
             "test",
             self.samples,
             self.retries,
+            self.scorer,
         )
         if self.out is not None:
             refuse_other_figures(self.out / FIGURES)

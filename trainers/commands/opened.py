@@ -38,6 +38,11 @@ class Opened:
             self._closers.append(partial(close_tools, thing) if isinstance(thing, Tools) else close)
         return thing
 
+    def keep_plugged(self, thing: T) -> T:
+        """As :meth:`keep`, for what users plug in, which may close badly, slowly or not at all."""
+        self._closers.append(partial(close_tools, thing))
+        return thing
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work, then close everything.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
@@ -20,9 +21,11 @@ from agents.meter import Meter
 from agents.robust import RobustSampling
 from agents.rollout import Rollout, RolloutSettings, stream
 from agents.rollout_folder import RolloutFolder
+from agents.scorers import with_scored_gains
 from drv_env.errors import DrvError
 from drv_env.game import Game
 from drv_env.printable import printable
+from drv_env.rewards.information_gain import Scorer
 from drv_env.tasks import Task
 from replay.own_folder import refuse_overlap
 from replay.store import read_trajectories
@@ -32,13 +35,13 @@ from trainers.commands.agent_setup import AgentPlan, plan_agent
 from trainers.commands.opened import Opened
 from trainers.commands.progress import shown
 from trainers.commands.tool_setup import (
-    OutcomeKind,
     ToolPlan,
-    make_outcome,
     own_questions,
     plan_tools,
     read_questions,
 )
+from trainers.plugins import ENGINE, OUTCOMES, SCORERS, is_model, make_scorer, outcome_of
+from trainers.registry import import_plugins
 
 
 @dataclass
@@ -55,18 +58,20 @@ class Rolling:
         retries: of a broken episode.
         console: standard error.
         inputs: files and folders that are read, which are no part of the folder.
+        scorer: of each visit's information gain, by name; None scores none.
         broken: episodes of this run that stayed broken, without their transcripts.
     """
 
     agent: AgentPlan
     tools: ToolPlan
     tasks: list[Task]
-    outcome: OutcomeKind
+    outcome: str
     pace: PaceOptions
     group_size: int
     retries: int
     console: Console
     inputs: Sequence[Path] = ()
+    scorer: str | None = None
     broken: list[Trajectory] = field(default_factory=list)
 
     @classmethod
@@ -75,10 +80,11 @@ class Rolling:
         agent: AgentOptions,
         tasks: TaskOptions,
         pace: PaceOptions,
-        outcome: OutcomeKind,
+        outcome: str,
         part: Part,
         group_size: int,
         retries: int,
+        scorer: str | None = None,
     ) -> Rolling:
         """Everything that can be known before the model is loaded.
 
@@ -87,6 +93,10 @@ class Rolling:
         """
         console = Console(stderr=True)
         say = teller(console)
+        import_plugins(agent.plugged.plugins)
+        OUTCOMES[outcome]  # known, or refused before anything is loaded
+        if scorer is not None and not (scorer == ENGINE or is_model(scorer)):
+            SCORERS[scorer]
         plan = plan_agent(agent, say)
         wanted: ToolKind | None = "offline" if tasks.tasks == "world" else None
         tools = plan_tools(agent.tools, plan.own, wanted)
@@ -95,7 +105,7 @@ class Rolling:
         pace = replace(pace, seed=seed)
         found = read_questions(tasks, tools.worlds, seed, part, say, own)
         inputs = [*agent.inputs(), *([] if tasks.tasks == "world" else [Path(tasks.tasks)])]
-        return cls(plan, tools, found, outcome, pace, group_size, retries, console, inputs)
+        return cls(plan, tools, found, outcome, pace, group_size, retries, console, inputs, scorer)
 
     def say(self, text: str) -> None:
         """Tell the user a line."""
@@ -136,6 +146,7 @@ class Rolling:
             "seed": pace.seed,
             "attempts": pace.attempts,
             "faults": pace.faults if pace.attempts != 1 else None,
+            **({} if self.scorer is None else {"scorer": self.scorer}),
         }
 
     def run(self, out: Path) -> RolloutFolder:
@@ -157,7 +168,7 @@ class Rolling:
             game = Game(
                 self.tasks,
                 tools,
-                outcome=opened.keep(make_outcome(self.outcome)),
+                outcome=opened.keep_plugged(outcome_of(self.outcome)),
                 rules=agent.rules(tools.schemas),
                 counter=agent.counter,
             )
@@ -173,6 +184,10 @@ class Rolling:
                 provenance={"model": agent.options.model, "seed": self.pace.seed},
                 meter=meter,
             )
+            if self.scorer is not None:
+                scorer = make_scorer(self.scorer, engine, agent.template)
+                opened.keep_plugged(scorer)
+                rollouts = scored(rollouts, scorer)
             opened.run(self._fill(folder, rollouts, meter))
         return folder
 
@@ -206,6 +221,17 @@ class Rolling:
     def reasons(self) -> Counter[str]:
         """Why episodes of this run broke, and how often."""
         return Counter(printable(str(item.error)) for item in self.broken)
+
+
+async def scored(
+    rollouts: AsyncGenerator[Rollout, None], scorer: Scorer
+) -> AsyncGenerator[Rollout, None]:
+    """The rollouts with the information gain of each visit in their records."""
+    async with aclosing(rollouts):
+        async for item in rollouts:
+            # on a thread: a scorer waits for its model
+            found = await asyncio.to_thread(with_scored_gains, item.trajectory, scorer)
+            yield replace(item, trajectory=found)
 
 
 def teller(console: Console) -> Callable[[str], None]:

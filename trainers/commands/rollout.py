@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -33,8 +33,12 @@ class RolloutCommand:
     """Episodes of each question."""
     retries: int = 1
     """How often a broken episode is played again."""
-    outcome: Literal["exact", "f1", "judge"] = "exact"
-    """How answers are scored."""
+    outcome: str = "exact"
+    """How answers are scored: exact, f1, exact-cjk, f1-cjk, key-facts, judge; or one of your own,
+    module:attribute or an entry point."""
+    scorer: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """Put each visit's information gain into the trajectories, by this scorer: engine (the model
+    that plays), a model's folder, or one of your own, module:attribute or an entry point."""
     pace: Annotated[PaceOptions, tyro.conf.arg(name="")] = USUAL_PACE
 
     def run(self) -> None:
@@ -51,6 +55,7 @@ class RolloutCommand:
             "train",
             self.group_size,
             self.retries,
+            self.scorer,
         )
         try:
             folder = rolling.run(self.out)

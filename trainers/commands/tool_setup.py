@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, get_args
 
 from drv_env.errors import SettingError
-from drv_env.play import Outcome
 from drv_env.settings import SEED, checked_whole
 from drv_env.tasks import Task
 from drv_env.tools.base import Tools
+from drv_env.tools.layers import Toolbox, UserTool
 from trainers.agent_file import Agent
 from trainers.commands.agent_options import (
     Called,
@@ -23,9 +23,8 @@ from trainers.commands.agent_options import (
     ToolOptions,
 )
 from trainers.commands.option_names import as_option
+from trainers.plugins import TOOLS, tools_of, user_tools_of
 from trainers.world_questions import asked_of_worlds, drawn, world_parts
-
-OutcomeKind = Literal["exact", "f1", "judge"]
 
 WORLD = "world"
 """In place of a file: questions about the webs of the offline tools."""
@@ -39,23 +38,32 @@ class ToolPlan:
     """Which tools, before they are made.
 
     Attributes:
-        kind: what they work on.
-        worlds: seeds of the webs of offline tools.
+        kind: what they work on, or the name of tools of the user's own.
+        worlds: seeds of the webs of offline tools; none where they have pages of the user's own.
         options: the command line's.
         settings: of offline tools, and of what a recorded web knows beside its recordings.
         called: what messages call an option.
+        own: the user's tools that stand beside them.
     """
 
-    kind: ToolKind
+    kind: str
     worlds: tuple[int, ...]
     options: ToolOptions
     settings: dict[str, Any]
     called: Called = as_option
+    own: tuple[UserTool, ...] = ()
 
     def asked(self) -> dict[str, Any]:
         """What must be the same for episodes to belong together; plain values."""
-        if self.kind == "live":
-            return {"tools": "live"}
+        own = self.options.own_tools
+        return {**self._asked(), **({"own_tools": own} if own else {})}
+
+    def _asked(self) -> dict[str, Any]:
+        if self.kind not in get_args(ToolKind) or self.kind == "live":
+            return {"tools": self.kind}
+        if self.options.pages is not None:
+            pages = str(self.options.pages.resolve())
+            return {"tools": "offline", "pages": pages, **self.settings}
         if self.kind == "recorded":
             web = str(Path(str(self.options.web)).resolve())
             return {"tools": "recorded", "web": web, **self.settings}
@@ -67,16 +75,25 @@ class ToolPlan:
         Raises:
             SettingError: when a key is missing, or there is no such web.
             CassetteError: when the cassette can't be used.
+            TaskDataError: when pages can't be read.
         """
+        tools = self._made()
+        return Toolbox(tools, self.own) if self.own else tools
+
+    def _made(self) -> Tools:
         if self.kind == "offline":
             from drv_env.tools.offline import OfflineTools
             from drv_env.worlds.recipe import WorldRecipe
 
+            if self.options.pages is not None:
+                return OfflineTools.from_files(self.options.pages, **self.settings)
             return OfflineTools([WorldRecipe(seed) for seed in self.worlds], **self.settings)
         if self.kind == "recorded":
             from replay.web import RecordedWeb
 
             return RecordedWeb(str(self.options.web), **self.settings)
+        if self.kind != "live":
+            return tools_of(self.kind)
         from drv_env.tools.cassette import CassetteTools
 
         cassette = self.options.cassette
@@ -121,16 +138,26 @@ def plan_tools(
         checked_whole("world", seed, SEED)
     settings = dict(own["offline"])
     trained_in: tuple[int, ...] = settings.pop("worlds", ())
-    kind: ToolKind = options.tools or wanted or "live"
+    kind: str = options.tools or wanted or "live"
+    if options.pages is not None and (wanted is not None or options.world):
+        raise SettingError(
+            f"{called('pages')} are pages of your own, about which there are no questions of a "
+            f"world: leave out {called('pages')}, or {called('world')} and name a file of questions"
+        )
     if options.tools is None and wanted is None:
         if options.web is not None:
             kind = "recorded"
-        elif options.cassette is None and (options.world or trained_in):
+        elif options.pages or (options.cassette is None and (options.world or trained_in)):
             kind = "offline"
     if wanted is not None and kind != wanted:
         raise SettingError(f"questions about a world need {called('tools')} {wanted}, not {kind}")
-    for name, belongs in (("world", "offline"), ("web", "recorded"), ("cassette", "live")):
-        if getattr(options, name) is not None and kind != belongs:
+    for name, belongs in (
+        ("world", "offline"),
+        ("pages", "offline"),
+        ("web", "recorded"),
+        ("cassette", "live"),
+    ):
+        if getattr(options, name) not in (None, ()) and kind != belongs:
             raise SettingError(f"{called(name)} goes with {called('tools')} {belongs}, not {kind}")
     if options.cassette_only and options.cassette is None:
         raise SettingError(
@@ -140,23 +167,16 @@ def plan_tools(
         raise SettingError(
             f"{called('tools')} recorded needs {called('web')}, a folder made by drv data web"
         )
-    worlds = (options.world or trained_in or (0,)) if kind == "offline" else ()
-    return ToolPlan(kind, worlds, options, {} if kind == "live" else settings, called)
-
-
-def make_outcome(kind: OutcomeKind) -> Outcome:
-    """What scores answers; a judge's owner closes it.
-
-    Raises:
-        SettingError: when the judge's endpoint or model is not set.
-    """
-    if kind == "judge":
-        from drv_env.rewards.judge import Judge
-
-        return Judge.from_env()
-    from drv_env.rewards.outcome import exact_match, token_f1
-
-    return {"exact": exact_match, "f1": token_f1}[kind]
+    worlds: tuple[int, ...] = ()
+    if kind == "offline" and options.pages is None:
+        worlds = options.world or trained_in or (0,)
+    beside: tuple[UserTool, ...] = ()
+    if options.own_tools:
+        beside = tuple(item for name in options.own_tools for item in user_tools_of(name))
+    if kind not in get_args(ToolKind):
+        TOOLS[kind]  # known, or refused before anything is loaded
+    settings = settings if kind in ("offline", "recorded") else {}
+    return ToolPlan(kind, worlds, options, settings, called, beside)
 
 
 def read_questions(

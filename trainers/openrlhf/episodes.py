@@ -21,6 +21,7 @@ from trainers.information_gain import gains_by_engine
 from trainers.openrlhf.engine import RayEngine
 from trainers.openrlhf.records import KEY, pack
 from trainers.openrlhf.run import TASKS, OpenRLHFRun, read_tasks
+from trainers.registry import import_plugins
 
 
 class EpisodePlayer:
@@ -34,6 +35,7 @@ class EpisodePlayer:
 
     def __init__(self, run: OpenRLHFRun) -> None:
         rl = run.rl
+        import_plugins(rl.plugins)  # which may register tools and outcomes
         self.run = run
         self.template = run.template()
         self.game = rl.game.make(

@@ -134,6 +134,10 @@ def check(run: OpenRLHFRun) -> None:
         )
     if ring > 1 and not rl.config.packed:
         raise SettingError("--ds.ring_attn_size needs packed: it cuts packed rows into pieces")
+    if rl.config.gain_by not in ("model", "engine"):
+        raise SettingError(
+            f"gain_by {rl.config.gain_by}: on OpenRLHF gains are scored by the model or the engine"
+        )
     if tensor > 1 and rl.config.credit.information_gain and rl.config.gain_by == "model":
         raise SettingError(
             "gain_by model scores each trajectory on one device, which has no whole layers under "

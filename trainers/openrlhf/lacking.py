@@ -10,9 +10,9 @@ from typing import Any
 
 from drv_env.errors import SettingError
 from drv_env.tools.live import LiveTools
-from trainers.commands.tool_setup import make_outcome
 from trainers.openrlhf.flags import counted, given_flags
 from trainers.openrlhf.run import GameSpec, OpenRLHFRun
+from trainers.plugins import outcome_of
 
 _EXTRA = "pip install 'drv-env[openrlhf,vllm]'"
 _ALWAYS: Mapping[str, str] = {
@@ -42,7 +42,7 @@ def lacking_keys(game: GameSpec) -> list[str]:
     services: list[Callable[[], Any]] = []
     if game.tools == "live" and not game.cassette_only:
         services.append(LiveTools.from_env)
-    services.append(lambda: make_outcome(game.outcome))
+    services.append(lambda: outcome_of(game.outcome))
     found = []
     for make in services:
         try:

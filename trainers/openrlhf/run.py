@@ -28,9 +28,10 @@ from drv_env.tools.base import Tools
 from drv_env.whole_files import write_text
 from replay.template import ChatTemplate
 from trainers.agent_file import Agent, agent_of
-from trainers.commands.agent_options import ToolKind, ToolOptions
-from trainers.commands.tool_setup import OutcomeKind, ToolPlan, make_outcome
+from trainers.commands.agent_options import ToolOptions
+from trainers.commands.tool_setup import ToolPlan
 from trainers.openrlhf.cluster import Cluster
+from trainers.plugins import outcome_of, user_tools_of
 from trainers.rl_config import RLConfig, usual_sampling
 from trainers.runs.config_files import from_settings
 from trainers.sft import SFTConfig
@@ -60,7 +61,9 @@ class GameSpec:
     """The game that every process makes for itself.
 
     Attributes:
-        tools: what search and visit work on.
+        tools: what search and visit work on, or the name of tools of the user's own.
+        own_tools: names of the user's tools that stand beside them.
+        pages: of the user's own, for offline tools.
         worlds: seeds of the webs of offline tools.
         tool_settings: of offline tools, or of a recorded web.
         web: the recorded web.
@@ -74,13 +77,15 @@ class GameSpec:
         outcome_timeout: seconds after which a judge is lost.
     """
 
-    tools: ToolKind = "offline"
+    tools: str = "offline"
+    own_tools: tuple[str, ...] = ()
+    pages: Path | None = None
     worlds: tuple[int, ...] = (0,)
     tool_settings: Mapping[str, Any] = field(default_factory=dict)
     web: Path | None = None
     cassette: Path | None = None
     cassette_only: bool = False
-    outcome: OutcomeKind = "exact"
+    outcome: str = "exact"
     rules: Mapping[str, Any] = field(default_factory=dict)
     tool_timeout: float = 60.0
     outcome_timeout: float = 300.0
@@ -97,11 +102,15 @@ class GameSpec:
         """The tools; their owner closes them."""
         options = ToolOptions(
             tools=self.tools,
+            own_tools=self.own_tools,
+            pages=self.pages,
             web=self.web,
             cassette=self.cassette,
             cassette_only=self.cassette_only,
         )
-        return ToolPlan(self.tools, self.worlds, options, _tuples(self.tool_settings)).make()
+        beside = tuple(item for name in self.own_tools for item in user_tools_of(name))
+        settings = _tuples(self.tool_settings)
+        return ToolPlan(self.tools, self.worlds, options, settings, own=beside).make()
 
     def make(
         self, tasks: Sequence[Task], counter: ContextCounter, max_calls: int | None = None
@@ -112,7 +121,7 @@ class GameSpec:
             max_calls,
             tasks,
             tools,
-            outcome=make_outcome(self.outcome),
+            outcome=outcome_of(self.outcome),
             rules=Rules(tools=tuple(tools.schemas), **self.rules),
             counter=counter,
             tool_timeout=self.tool_timeout,

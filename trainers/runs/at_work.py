@@ -14,8 +14,8 @@ from agents.engines.base import Engine
 from agents.vector_rollout import VectorEnv
 from drv_env import ENV_ID, background
 from drv_env.tools.closing import close_tools_now
-from trainers.commands.tool_setup import make_outcome
 from trainers.model_setup import engine_weights
+from trainers.plugins import outcome_of
 from trainers.runs.playing import Playing
 from trainers.runs.running import ready_model
 
@@ -57,7 +57,8 @@ def at_work(playing: Playing) -> Iterator[AtWork]:
 
         tools = playing.tools.make()  # before the model, for a key that is missing
         stack.callback(close_tools_now, tools)
-        outcome = closing(make_outcome(run.outcome))
+        outcome = outcome_of(run.outcome)
+        stack.callback(close_tools_now, outcome)
         model = ready_model(run.model, run.rl.seed)
         engine = closing(playing.start_engine())
         env = gymnasium.make_vec(

@@ -95,6 +95,8 @@ def _reinforcement(run: RLRun, playing: Playing) -> OpenRLHFRun:
         tools=playing.tools.kind,
         worlds=playing.tools.worlds,
         tool_settings=playing.tools.settings,
+        own_tools=tools.own,
+        pages=tools.pages,
         web=tools.web,
         cassette=tools.cassette,
         cassette_only=tools.cassette_only,

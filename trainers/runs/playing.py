@@ -34,6 +34,7 @@ from trainers.commands.tool_setup import (
     all_questions,
     plan_tools,
 )
+from trainers.plugins import OUTCOMES
 from trainers.runs.run_config import EngineSection, RLRun
 from trainers.runs.running import chosen_device
 from trainers.world_questions import asked_of_worlds, drawn
@@ -43,6 +44,7 @@ _CALLED = {
     "chat_template": "model.chat_template",
     "parallel": "engine.parallel",
     "tools": "tools.kind",
+    "own_tools": "tools.own",
 }
 _LONGEST = 8
 """Of so many of the questions with the most characters the tokens are counted."""
@@ -118,7 +120,7 @@ class Playing:
     def described(self) -> Agent:
         """How the trained model plays, for whoever plays it later."""
         offline = None
-        if self.tools.kind == "offline":
+        if self.tools.kind == "offline" and self.tools.worlds:
             offline = {"worlds": self.tools.worlds, **self.tools.settings}
         questions = None
         if self.run.tasks.source == WORLD:
@@ -160,6 +162,8 @@ def plan_playing(run: RLRun, say: Callable[[str], None]) -> Playing:
     tools = plan_tools(
         ToolOptions(
             tools=asked.kind,
+            own_tools=asked.own,
+            pages=asked.pages,
             world=asked.world or None,
             web=asked.web,
             cassette=asked.cassette,
@@ -170,7 +174,9 @@ def plan_playing(run: RLRun, say: Callable[[str], None]) -> Playing:
         _called,
     )
     tasks, held_out = _questions(run, agent, tools.worlds, say)
-    return Playing(run, agent, tools, tasks, held_out, _opening(agent, tasks))
+    OUTCOMES[run.outcome]  # known, or refused before anything is loaded
+    schemas = [SEARCH_SCHEMA, VISIT_SCHEMA, *(item.schema for item in tools.own)]
+    return Playing(run, agent, tools, tasks, held_out, _opening(agent, tasks, schemas))
 
 
 def engine_dtype(engine: EngineSection, precision: str) -> Any:
@@ -225,14 +231,14 @@ def _identity(task: Task) -> tuple[str, str]:
     return str(task.world or ""), caseless_text(task.question)
 
 
-def _opening(agent: AgentPlan, tasks: Sequence[Task]) -> int:
+def _opening(agent: AgentPlan, tasks: Sequence[Task], schemas: Sequence[ToolSchema]) -> int:
     """Tokens of the longest opening.
 
     Raises:
         SettingError: when the context has no room for it and two turns.
     """
     longest = sorted(tasks, key=lambda task: -len(task.question))[:_LONGEST]
-    rules = agent.rules((SEARCH_SCHEMA, VISIT_SCHEMA))
+    rules = agent.rules(schemas)
     counter = agent.counter
     assert counter is not None  # there is a template
     found = 0

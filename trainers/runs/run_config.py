@@ -16,8 +16,8 @@ import tyro
 from agents.rollout import RolloutSettings
 from drv_env.settings import SEED, above, at_least, between, check_fields
 from replay.documents import Cut
-from trainers.commands.agent_options import Part, RuleOptions, ToolKind
-from trainers.commands.tool_setup import WORLD, OutcomeKind
+from trainers.commands.agent_options import Part, RuleOptions
+from trainers.commands.tool_setup import WORLD
 from trainers.model_settings import LoRASettings, ModelSettings, Precision
 from trainers.openrlhf.cluster import Cluster
 from trainers.rl_config import RLConfig
@@ -122,15 +122,21 @@ class ToolSection:
     """What search and visit work on.
 
     Attributes:
-        kind: live (keys are needed), offline (invented webs) or recorded; None takes what
-            the others say, or the model's agent.json.
+        kind: live (keys are needed), offline (invented webs, or pages) or recorded; None takes
+            what the others say, or the model's agent.json.  Or tools of your own in their place:
+            module:attribute, an entry point, or a name that a plugin registers.
+        own: tools of your own beside them, named likewise.
+        pages: of your own, for offline tools: a table with the columns url, title and text, or
+            a folder of .txt, .md and .html files.
         world: seeds of the invented webs; empty takes agent.json's.
         web: a folder of a recorded web, made by drv data web.
         cassette: a file that keeps what live calls gave and answers them when they come again.
         cassette_only: make no call that the cassette doesn't have.
     """
 
-    kind: ToolKind | None = None
+    kind: str | None = None
+    own: tuple[str, ...] = ()
+    pages: Path | None = None
     world: tuple[int, ...] = ()
     web: Path | None = None
     cassette: Path | None = None
@@ -279,7 +285,8 @@ class RLRun(Run):
         tasks: the questions.
         tools: what search and visit work on.
         rules: what an episode may use; as published, or as the model's agent.json says.
-        outcome: how answers are scored.
+        outcome: how answers are scored: exact, f1, exact-cjk, f1-cjk, key-facts, judge, or one
+            of your own, named as tools are.
         engine: what plays.
         evaluation: on held-out questions.
         rl: the loop.
@@ -288,7 +295,7 @@ class RLRun(Run):
     tasks: TaskSection = TaskSection()
     tools: ToolSection = ToolSection()
     rules: RuleOptions = field(default_factory=RuleOptions)
-    outcome: OutcomeKind = "exact"
+    outcome: str = "exact"
     engine: EngineSection = EngineSection()
     evaluation: EvaluationSection = EvaluationSection()
     rl: RLConfig = field(default_factory=lambda: RLConfig(rollout=RolloutSettings(seed=0)))

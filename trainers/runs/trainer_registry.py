@@ -58,7 +58,7 @@ class Trainer:
     prepare: Callable[[Any, str, Say], Job]
 
 
-TRAINERS: Registry[Trainer] = Registry("trainer")
+TRAINERS: Registry[Trainer] = Registry("trainer", "drv_env.trainers")
 """All that are known; a module under ``plugins`` may add to it."""
 
 

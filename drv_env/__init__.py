@@ -17,6 +17,7 @@ from drv_env.errors import (
     TaskDataError,
     ToolError,
 )
+from drv_env.own_names import explain_missing_modules
 from drv_env.rewards.records import TurnReward
 from drv_env.spaces import SampledText, TextSpace
 from drv_env.tasks import Task
@@ -25,6 +26,7 @@ from drv_env.vector_wrappers import VectorFormatPenalty, VectorInformationGainRe
 from drv_env.wrappers import FormatPenalty, InformationGainReward
 
 __version__ = "0.1.0"
+explain_missing_modules()
 ENV_ID = "drv_env/DeepResearch-v0"
 
 gymnasium.register(

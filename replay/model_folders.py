@@ -43,7 +43,7 @@ def fetching(name: str | Path) -> str:
         >>> fetching("/models/mine")
         ''
     """
-    if not _HUB_NAME.fullmatch(str(name)):
+    if "/" not in str(name) or not _HUB_NAME.fullmatch(str(name)):
         return ""
     return f"; a model of the Hub is there once it is fetched: hf download {name}"
 

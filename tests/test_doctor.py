@@ -73,9 +73,9 @@ def test_keys_are_named_and_never_shown(monkeypatch, capsys):
 
 
 def test_a_package_of_the_same_name_is_found_and_named(tmp_path):
-    other = tmp_path / "other" / "agents"
-    other.mkdir(parents=True)
-    (other / "__init__.py").write_text("")
+    other = tmp_path / "other" / "agents.py"
+    other.parent.mkdir()
+    other.write_text("")
     done = subprocess.run(
         [sys.executable, "-m", "trainers.cli", "doctor"],
         env={**os.environ, "PYTHONPATH": f"{other.parent}{os.pathsep}{ROOT}", "COLUMNS": "300"},
@@ -87,6 +87,18 @@ def test_a_package_of_the_same_name_is_found_and_named(tmp_path):
     line = next(line for line in done.stdout.splitlines() if str(other) in line)
     assert "broken" in line
     assert "uninstall or rename" in line
+
+
+def test_a_file_beside_a_script_is_seen(tmp_path, monkeypatch):
+    (tmp_path / "replay.py").write_text("")
+    (tmp_path / "trainers").mkdir()
+    assert {each.subject for each in examine() if each.state == "broken"} == {"replay.py"}
+    (tmp_path / "trainers" / "__init__.py").write_text("")
+    broken = {each.subject: each for each in examine() if each.state == "broken"}
+    assert set(broken) == {"replay.py", "trainers/__init__.py"}
+    assert "rename it" in broken["replay.py"].remedy
+    monkeypatch.chdir(ROOT)  # ours is not beside itself
+    assert not {each.subject for each in examine() if each.state == "broken"}
 
 
 @pytest.mark.parametrize(("status", "state"), [(200, "ok"), (401, "broken"), (404, "broken")])

@@ -3,7 +3,11 @@
 Importing this package imports no torch; each engine's own module brings what it needs.
 """
 
-from agents.engines.base import (
+from drv_env.own_names import refuse_others
+
+refuse_others("replay")  # before a script's own replay.py would be run in its place
+
+from agents.engines.base import (  # noqa: E402
     ChatEngine,
     Completion,
     Engine,

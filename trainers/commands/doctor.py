@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from trainers.extras import PACKAGES, distribution_of, remedy_for
 
-State = Literal["ok", "missing", "broken"]
+if TYPE_CHECKING:
+    from pathlib import Path
 
-_OURS = ("drv_env", "replay", "agents", "trainers")
+State = Literal["ok", "missing", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,35 +99,47 @@ def _packages() -> Iterator[Finding]:
 
 
 def _shadows() -> Iterator[Finding]:
-    """Packages of other distributions under our names, which Python may import instead."""
-    from importlib import metadata, util
+    """Whether Python finds our packages under their names, and who else has one of them."""
     from pathlib import Path
 
+    from drv_env.own_names import WITNESSES, owners, place_of_other
+
     home = Path(__file__).resolve().parents[2]
-    owners = metadata.packages_distributions()
-    for name in _OURS:
-        others = sorted({item for item in owners.get(name, []) if item != "drv-env"})
-        spec = util.find_spec(name)
-        places = [] if spec is None else list(spec.submodule_search_locations or [])
-        where = Path(places[0]).resolve() if places else None
-        if where is not None and where.parent != home:
+    for name in ("drv_env", *WITNESSES):
+        others = owners(name)
+        place = place_of_other(name)
+        if place is not None:
             yield Finding(
                 name,
                 "broken",
-                f"imported from {where}, not from {home}",
-                "uninstall or rename what shadows it, or use an environment of its own"
+                f"imported from {place}, not from {home}",
+                "uninstall or rename what shadows it, or use names of its own "
+                "(DRV_ENV_NAMES=inside, docs/design.md)"
                 + (f": pip uninstall {' '.join(others)}" if others else ""),
             )
         elif others:
-            yield Finding(
-                name,
-                "broken",
-                f"also installed by {', '.join(others)}, whose files mix with ours",
-                f"use an environment of its own, or pip uninstall {' '.join(others)} and "
-                "install drv-env again",
-            )
+            yield Finding(name, "ok", f"{home / name}, beside {', '.join(others)}: both work")
         else:
             yield Finding(name, "ok", str(home / name))
+    yield from _beside_scripts(home)
+
+
+def _beside_scripts(home: Path) -> Iterator[Finding]:
+    """Files in this folder that a script beside them would import in place of our packages."""
+    from pathlib import Path
+
+    from drv_env.own_names import WITNESSES
+
+    here = Path.cwd()
+    for name in ("drv_env", *WITNESSES):
+        for file in (here / f"{name}.py", here / name / "__init__.py"):
+            if file.is_file() and here.resolve() != home:
+                yield Finding(
+                    str(file.relative_to(here)),
+                    "broken",
+                    f"a script in this folder imports it where drv-env's {name} is meant",
+                    "rename it, or use names of its own (DRV_ENV_NAMES=inside, docs/design.md)",
+                )
 
 
 def _devices() -> Iterator[Finding]:

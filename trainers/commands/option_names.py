@@ -10,9 +10,10 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from drv_env.errors import DrvError, SettingError
+if TYPE_CHECKING:
+    from drv_env.errors import DrvError
 
 _NAME = re.compile(r"(?<![\w./\\'\"-])(?<!: )[a-z]+(?:[._][a-z]+)+(?![\w/\\'\"]|\.\w)")
 """A name that is no English word, no part of a path or a quoted value, and none that a file has,
@@ -75,6 +76,7 @@ def in_options(error: DrvError, options: Mapping[str, str]) -> str:
     """What the error says, with options in place of the settings that it names.
 
     Example:
+        >>> from drv_env.errors import SettingError
         >>> error = SettingError("seed must be at least 0, got -1", setting="seed")
         >>> in_options(error, {"seed": "--seed"})
         '--seed must be at least 0, got -1'
@@ -82,6 +84,8 @@ def in_options(error: DrvError, options: Mapping[str, str]) -> str:
         >>> in_options(error, {"max_turn_tokens": "--max-turn-tokens"})
         'the rules hold back 5 tokens (--max-turn-tokens)'
     """
+    from drv_env.errors import SettingError
+
     told = str(error)
     if isinstance(error, SettingError) and error.setting and error.setting in options:
         told = str(error.called(options[error.setting]))
@@ -99,6 +103,8 @@ def naming_options(options: Mapping[str, str]) -> Iterator[None]:
     Raises:
         DrvError: the same one, saying so.
     """
+    from drv_env.errors import DrvError
+
     try:
         yield
     except DrvError as error:

@@ -54,6 +54,20 @@ def test_thoughts_calls_findings_answer_and_sources_are_shown(capsys):
     assert last[-2] < last[-1]
 
 
+@pytest.mark.parametrize(
+    ("more", "gaps"), [((), 0), (("--whole-pages",), 0), (("--evidence-words", "4"), 1)]
+)
+def test_as_much_of_a_page_is_shown_as_is_asked_for(tmp_path, capsys, more, gaps):
+    file = tmp_path / "asked.parquet"
+    with ChatServer(Knowing([TASK])) as server:
+        assert main(asking(server, "--save", str(file), *more)) == 0
+    (trajectory,) = read_trajectories(file)
+    page = WorldRecipe(3).build().pages[f"https://w/{START}"].text
+    seen = trajectory.turns[1].observation
+    assert (page in seen) == (not gaps)
+    assert ("…" in seen) == bool(gaps)
+
+
 def test_json_is_one_object_and_nothing_else(tmp_path, capsys):
     file = tmp_path / "asked.parquet"
     with ChatServer(Knowing([TASK])) as server:
@@ -200,6 +214,8 @@ def test_the_key_is_sent_and_never_shown(capsys, monkeypatch):
     [
         (("--tools", "live"), "invented webs (--world) and recorded ones (--web)"),
         (("--cassette-only",), "--cassette-only needs --cassette"),
+        (("--evidence-words", "0"), "evidence-words"),
+        (("--evidence-words", "9", "--whole-pages"), "exclude each other"),
         (("--tools", "recorded"), "needs --web"),
         (("--web", "no/such/web"), "no finished recorded web"),
         (("--world", "1", "2"), "give --world one seed"),

@@ -60,6 +60,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         "results": (int,),
         "snippet_words": (int,),
         "evidence_words": (int,),
+        "whole_pages": (bool,),
         "fields": (list,),
         "links": (int,),
     },

@@ -23,6 +23,7 @@ from typing import Any
 import gymnasium
 import tantivy
 
+from drv_env import prompts
 from drv_env.errors import SettingError, ToolError
 from drv_env.protocol import PAGE_SEPARATOR, Search, Visit, render_search, render_visit
 from drv_env.settings import at_least, checked_whole
@@ -37,7 +38,7 @@ from drv_env.tools.base import (
     ToolSchema,
     still_clock,
 )
-from drv_env.tools.passages import beginning, evidence, snippet
+from drv_env.tools.passages import WORDS_SHOWN, excerpt, snippet
 from drv_env.unicode_text import query_terms, sound_text, terms
 from drv_env.urls import canonical_url, near_spellings
 from drv_env.worlds.recipe import WorldRecipe
@@ -149,7 +150,10 @@ class OfflineTools:
         worlds: recipes, with different names.
         results: most pages per query, at least 1.
         snippet_words: most words of a snippet, at least 1.
-        evidence_words: most words of evidence per visited page, at least 1.
+        evidence_words: of a visited page, the most words that are shown, at least 1; a page
+            that has no more is shown whole, of a longer one passages are
+            (:func:`drv_env.tools.passages.excerpt`).
+        whole_pages: every page is shown whole, however long.
         fields: what a search result holds, of ``title``, ``url`` and ``snippet``; the
             url is always among them.
         links: how many of a page's links a visit shows after the evidence, 0 or more.
@@ -171,10 +175,12 @@ class OfflineTools:
         worlds: Sequence[WorldRecipe] = (),
         results: int = 10,
         snippet_words: int = 30,
-        evidence_words: int = 120,
+        evidence_words: int = WORDS_SHOWN,
         fields: Sequence[str] = FIELDS,
         links: int = 0,
         pages: Mapping[str, Sequence[Page]] | None = None,
+        *,
+        whole_pages: bool = False,
     ) -> None:
         for name, value, least in (
             ("results", results, 1),
@@ -194,6 +200,7 @@ class OfflineTools:
             "evidence_words": evidence_words,
             "fields": tuple(fields),
             "links": links,
+            "whole_pages": whole_pages,
         }
         self._recipes = {recipe.name: recipe for recipe in worlds}
         self._own = {name: tuple(own) for name, own in (pages or {}).items()}
@@ -337,6 +344,8 @@ class OfflineTools:
 
     def _visit(self, index: PageIndex, urls: Sequence[str], goal: str) -> ToolResult:
         words, links = self._settings["evidence_words"], self._settings["links"]
+        if self._settings["whole_pages"]:
+            words = None
         goal = sound_text(goal[:LONGEST_QUERY])
         shown, data = [], []
         for url in urls:
@@ -350,17 +359,16 @@ class OfflineTools:
                 shown.append(render_visit(url, goal, told))
                 data.append({"url": url, "found": False, "evidence": []})
                 continue
-            passages = evidence(page.text, goal, words)
-            text = " ".join(passages)
-            if not passages:
-                text = beginning(page.text, words)
-                text = f"{NOT_ON_PAGE}{text}" if goal else text
+            found = excerpt(page.text, goal, words)
+            text = found.text or prompts.empty_page()
+            if goal and not found.matched:
+                text = f"{NOT_ON_PAGE}{text}"
             if links and page.links:
                 text += "\nLinks: " + " ".join(page.links[:links])
             shown.append(render_visit(url, goal, text))
+            passages = list(found.passages) if found.matched else []
             data.append({"url": url, "found": True, "evidence": passages})
-        found = any(item["found"] for item in data)
-        status = Status.OK if found else Status.EMPTY
+        status = Status.OK if any(item["found"] for item in data) else Status.EMPTY
         return ToolResult(PAGE_SEPARATOR.join(shown), status, data=data)
 
 

@@ -1,4 +1,8 @@
-"""Cutting pages: snippets around a match, sentences for a goal.
+"""Cutting pages: snippets around a match, passages for a goal.
+
+A page that fits is shown whole.  Of a longer one passages are: the sentences that share terms with
+the goal, by their stems, together with what stands around them, for an answer is seldom in the
+sentence that has the question's words.  What is left out is marked.
 
 Pure functions of text.  Text is only ever cut, never altered.  What a term is says
 :mod:`drv_env.unicode_text`; a word, for limits, is a run of up to 64 characters other than
@@ -9,10 +13,13 @@ Time is linear in the text: a few tenths of a second for a million characters.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
+from math import log1p
 
+from drv_env.stems import is_common, language_of, stem
 from drv_env.unicode_text import located_terms, query_terms, terms
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -25,6 +32,15 @@ _COMMON = (
 )
 COMMON = frozenset(_COMMON.split())
 """Words that say nothing about what a goal is after."""
+
+GAP = "…"
+"""Stands for what is left out."""
+
+WORDS_SHOWN = 400
+"""Of a page, the most words that are shown where nothing else is set: some 550 tokens."""
+
+_LEAST_PIECE = 10
+"""Words of the pieces into which very long sentences are cut, where the limit allows for it."""
 
 
 def snippet(text: str, wanted: Collection[str], words: int) -> str:
@@ -89,53 +105,228 @@ def _densest(hits: list[tuple[int, str]], words: int, most: int) -> tuple[int, i
     return first, last
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, stripped, blank ones left out.
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What is shown of a page.
 
-    Example:
-        >>> sentences("It costs 3.5 crowns. Who pays?")
-        ['It costs 3.5 crowns.', 'Who pays?']
+    Attributes:
+        passages: slices of its text, in order, without blanks around them.
+        begins: the first is the beginning of the page.
+        ends: the last is its end.
+        matched: they were chosen for the goal; False for a page's mere beginning.
     """
-    parts = (match[0].strip() for match in _SENTENCE.finditer(text))
-    return [part for part in parts if part]
+
+    passages: tuple[str, ...]
+    begins: bool = True
+    ends: bool = True
+    matched: bool = True
+
+    @property
+    def text(self) -> str:
+        """The passages, with a mark for each stretch that is left out.
+
+        Example:
+            >>> Excerpt(("The mill is old.", "Its owner is Salen."), ends=False).text
+            'The mill is old. … Its owner is Salen. …'
+        """
+        before, after = "" if self.begins else f"{GAP} ", "" if self.ends else f" {GAP}"
+        return before + f" {GAP} ".join(self.passages) + after
 
 
-def evidence(text: str, goal: str, words: int) -> list[str]:
-    """The sentences that bear on a goal, those that share most terms with it first.
+def excerpt(text: str, goal: str, words: int | None) -> Excerpt:
+    """What is shown of a page to somebody with a goal.
 
     Args:
-        text: the page.
+        text: the page's.
         goal: what is looked for; its common words are not counted.
-        words: limit on all of them together, at least 1.  A sentence that does not fit
-            is passed over; the first is cut around its match instead.
+        words: limit on all passages together, at least 1; None for the whole page.
 
     Returns:
-        Sentences; empty when none shares a term with the goal.
+        The whole page where it fits.  Otherwise the passages in which most of the goal's terms
+        stand, rare ones counting more, with the sentences around them and the heading above;
+        the page's beginning where it has no term of the goal.
 
     Example:
-        >>> evidence("Tavelin is a person. The mentor is Salen.", "her mentor", 10)
-        ['The mentor is Salen.']
+        >>> page = "Ada is a person. " * 9 + "Her mentor was the smith. He is called Salen."
+        >>> excerpt(page, "who mentored her", 12).text
+        '… Her mentor was the smith. He is called Salen.'
     """
-    wanted = frozenset(query_terms(goal)) - COMMON
-    scored = []
-    if wanted:
-        for number, sentence in enumerate(sentences(text)):
-            shared = len(wanted.intersection(terms(sentence)))
-            if shared:
-                scored.append((-shared, number, sentence))
-    scored.sort()
-    found: list[str] = []
-    left = words
-    for _, _, sentence in scored:
-        size = sum(1 for _ in _WORD.finditer(sentence))
-        if size <= left:
-            found.append(sentence)
-            left -= size
-        elif not found:
-            return [snippet(sentence, wanted, words)]
-        if left <= 0:
-            break
-    return found
+    whole = text.strip()
+    starts = [] if words is None else [match.start() for match in _WORD.finditer(text)]
+    if words is None or len(starts) <= words:
+        return Excerpt((whole,) if whole else ())
+    chosen = _Page(text, starts, goal, words).chosen()
+    if not chosen:
+        return Excerpt((beginning(text, words),), ends=False, matched=False)
+    first, last = chosen[0][0], chosen[-1][1]
+    return Excerpt(
+        tuple(text[start:end] for start, end in chosen),
+        begins=not text[:first].strip(),
+        ends=not text[last:].strip(),
+    )
+
+
+class _Page:
+    """A page that is too long, cut for a goal.
+
+    Args:
+        text: the page's.
+        starts: where its words begin.
+        goal: what is looked for.
+        words: the limit.
+    """
+
+    def __init__(self, text: str, starts: list[int], goal: str, words: int) -> None:
+        self._text = text
+        self._starts = starts
+        self._words = words
+        self._language = language_of(text)
+        self._wanted = {
+            stem(term, self._language)
+            for term in query_terms(goal)
+            if term not in COMMON and not is_common(term, self._language)
+        }
+        self._spans = self._sentences() if self._wanted else []
+        self._headings = self._sections()
+
+    def chosen(self) -> list[tuple[int, int]]:
+        """Spans of the passages, in order; none when the goal has no term on the page."""
+        scores = self._scores()
+        ranked = sorted((-score, number) for number, score in enumerate(scores) if score > 0)
+        taken: set[int] = set()
+        left = self._words
+        for _, number in ranked:
+            size = self._size(number)
+            if number in taken or size > left:
+                if not taken and size > left:
+                    return [self._within(number)]
+                continue
+            taken.add(number)
+            left = self._around(number, taken, left - size)
+            if left <= 0:
+                break
+        return self._joined(self._filled(taken, left))
+
+    def _around(self, number: int, taken: set[int], left: int) -> int:
+        """Take what stands right around a sentence; the words that are left."""
+        near = [number + 1, number - 1, number + 2]
+        heading = self._headings[number]
+        if heading is not None:
+            near.append(heading)
+        for other in near:
+            left = self._take(other, taken, left)
+        return left
+
+    def _filled(self, taken: set[int], left: int) -> set[int]:
+        """Let every passage grow at both ends, a sentence at a time, while words are left."""
+        edges = [(number, step) for number in sorted(taken) for step in (1, -1)]
+        while edges and left > 0:
+            going = []
+            for number, step in edges:
+                number += step
+                if number in taken:
+                    continue
+                before = left
+                left = self._take(number, taken, left)
+                if left < before:
+                    going.append((number, step))
+            edges = going
+        return taken
+
+    def _take(self, number: int, taken: set[int], left: int) -> int:
+        """Take a sentence as context, if it is there and short beside the limit."""
+        if number in taken or not 0 <= number < len(self._spans):
+            return left
+        size = self._size(number)
+        if size > left or 3 * size > self._words:
+            return left
+        taken.add(number)
+        return left - size
+
+    def _joined(self, taken: set[int]) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        before = -2
+        for number in sorted(taken):
+            start, end = self._spans[number]
+            if number == before + 1:
+                start = found.pop()[0]
+            found.append((start, end))
+            before = number
+        return found
+
+    def _within(self, number: int) -> tuple[int, int]:
+        """The best stretch of a sentence that is longer than the limit."""
+        start, end = self._spans[number]
+        sentence = self._text[start:end]
+        language = self._language
+        wanted = {term for term in terms(sentence) if stem(term, language) in self._wanted}
+        cut = snippet(sentence, wanted, self._words)
+        at = start + sentence.index(cut)
+        return at, at + len(cut)
+
+    def _size(self, number: int) -> int:
+        start, end = self._spans[number]
+        return bisect_left(self._starts, end) - bisect_left(self._starts, start)
+
+    def _sentences(self) -> list[tuple[int, int]]:
+        """Spans of the sentences; of the longest, pieces."""
+        found = []
+        for match in _SENTENCE.finditer(self._text):
+            stripped = match[0].strip()
+            if stripped:
+                start = match.start() + match[0].index(stripped[0])
+                found += self._pieces(start, start + len(stripped))
+        return found
+
+    def _pieces(self, start: int, end: int) -> list[tuple[int, int]]:
+        first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
+        step = self._words // 4
+        if step < _LEAST_PIECE or last - first <= 2 * step:
+            return [(start, end)]
+        marks = [*self._starts[first + step : last : step], end]
+        return [
+            (begin, begin + len(self._text[begin:stop].rstrip()))
+            for begin, stop in zip([start, *marks], marks, strict=False)
+        ]
+
+    def _sections(self) -> list[int | None]:
+        """For each sentence the number of the heading that it stands under."""
+        found: list[int | None] = []
+        heading = None
+        for number in range(len(self._spans)):
+            if self._is_heading(number):
+                heading = number
+                found.append(None)
+            else:
+                found.append(heading)
+        return found
+
+    def _is_heading(self, number: int) -> bool:
+        """A line of its own, marked as one, or short, without a stop, and with prose below."""
+        start, end = self._spans[number]
+        line_before = self._text[max(0, start - 2) : start]
+        if (start and "\n" not in line_before) or self._text[end : end + 1] not in ("", "\n"):
+            return False
+        if self._text.startswith("#", start):
+            return True
+        size = self._size(number)
+        following = number + 1 < len(self._spans) and self._size(number + 1) > max(size, 7)
+        return size <= 12 and following and self._text[end - 1] not in ".!?。！？:;,"
+
+    def _scores(self) -> list[float]:
+        language, wanted = self._language, self._wanted
+        shared = [
+            wanted.intersection(stem(term, language) for term in terms(self._text[start:end]))
+            for start, end in self._spans
+        ]
+        counts = Counter(term for found in shared for term in found)
+        weights = {term: log1p(len(self._spans) / count) for term, count in counts.items()}
+        scores = []
+        for found, heading in zip(shared, self._headings, strict=True):
+            above = shared[heading] - found if heading is not None else ()
+            own = sum(weights[term] for term in sorted(found))
+            scores.append(own + sum(weights[term] for term in sorted(above)) / 2)
+        return scores
 
 
 def beginning(text: str, words: int) -> str:

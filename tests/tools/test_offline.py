@@ -147,7 +147,8 @@ def test_a_call_is_answered_from_the_world_of_its_task() -> None:
     for recipe in (ONE, TWO):
         result = ask(tools, Visit((url_of(name),), "founder"), recipe.name)
         founder = recipe.build().facts[name]["founder"]
-        assert result.data[0]["evidence"] == [f"The founder is {founder}."]
+        assert result.data[0]["evidence"] == [recipe.build().pages[url_of(name)].text]
+        assert f"The founder is {founder}." in result.text
     assert ONE.build().facts[name] != TWO.build().facts[name]
 
 
@@ -213,15 +214,32 @@ def test_a_snippet_stands_around_the_match() -> None:
     assert page["snippet"] in text
 
 
-def test_evidence_is_the_sentences_that_bear_on_the_goal_best_first() -> None:
-    tools = own(
-        a="It is old. The owner is Bo. Rain fell for 3.5 days. The first owner of the mill was Al."
-    )
+def test_a_page_that_fits_is_shown_whole_whatever_the_goal() -> None:
+    page = "The mill of Tavel is old.\n\nIts owner is Salen."
+    for goal in ("who owns the mill", "zebra", ""):
+        result = ask(own(a=page), Visit(("https://x/a",), goal))
+        assert result.data[0]["evidence"] == [page]
+        assert result.text.endswith(f"Evidence:\n{page}")
+
+
+def test_a_longer_page_is_shown_by_passages_that_bear_on_the_goal() -> None:
+    tools = own(a="Rain fell for 3.5 days. " * 4 + "The first owner of the mill was Al. It is old.")
     result = ask(tools, Visit(("https://x/a",), "first owner of the mill"))
-    assert result.data[0]["evidence"] == ["The first owner of the mill was Al.", "The owner is Bo."]
+    passage = "The first owner of the mill was Al. It is old."
+    assert result.data[0]["evidence"] == [passage]
     assert result.text == (
-        "Page: https://x/a\nGoal: first owner of the mill\n"
-        "Evidence:\nThe first owner of the mill was Al. The owner is Bo."
+        f"Page: https://x/a\nGoal: first owner of the mill\nEvidence:\n… {passage}"
+    )
+
+
+def test_pages_are_whole_where_that_is_set() -> None:
+    text = "The mill is old. " * 500 + "Its owner is Salen."
+    pages = [Page("https://x/a", "a", text), Page("https://x/b", "b", "")]
+    tools = OfflineTools.from_pages(pages, evidence_words=5, whole_pages=True)
+    assert ask(tools, Visit(("https://x/a",), "owner")).data[0]["evidence"] == [text]
+    assert "holds no text" in ask(tools, Visit(("https://x/b",), "owner")).text
+    assert (
+        ask(pickle.loads(pickle.dumps(tools)), Visit(("https://x/a",), "x")).text.count(text) == 1
     )
 
 
@@ -239,7 +257,7 @@ def test_a_page_without_a_match_shows_its_beginning() -> None:
         "Nothing on the page matches the goal" in ask(tools, Visit(("https://x/a",), "mayor")).text
     )
     blank = ask(tools, Visit(("https://x/a",), "")).text
-    assert blank == "Page: https://x/a\nEvidence:\n" + ("It is old. " * 4).strip()
+    assert blank == "Page: https://x/a\nEvidence:\n" + "It is old. " * 4 + "…"
 
 
 def test_a_dead_link_is_an_answer_and_not_a_failure() -> None:
@@ -266,7 +284,9 @@ def test_a_visit_can_show_links() -> None:
 
 
 def test_pages_of_any_text_can_be_found_and_read() -> None:
-    tools = own(tower="灯塔的主人是王明。他住在北京。", odd="a\ud800b \x00 owner")
+    tools = own(
+        tower="灯塔的主人是王明。" + "他住在北京的一个小房子里。" * 2, odd="a\ud800b \x00 owner"
+    )
     assert urls(ask(tools, Search(("王明",)))) == ["https://x/tower"]
     assert ask(tools, Visit(("https://x/tower",), "主人")).data[0]["evidence"] == [
         "灯塔的主人是王明。"

@@ -136,6 +136,11 @@ class ToolOptions:
     """A file that keeps what live calls gave and answers them when they are made again."""
     cassette_only: bool = False
     """Make no call that the cassette doesn't have; needs no keys."""
+    evidence_words: _Int = None
+    """Of a visited page, the most words that are shown where no model reads it (400); a page that
+    has no more is shown whole, of a longer one the passages that bear on the goal."""
+    whole_pages: bool = False
+    """Show such pages whole, however long."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from drv_env.errors import SettingError
-from drv_env.settings import SEED, checked_whole
+from drv_env.settings import SEED, at_least, checked_whole
 from drv_env.tasks import Task
 from drv_env.tools.base import Tools
 from drv_env.tools.layers import Toolbox, UserTool
@@ -41,7 +41,8 @@ class ToolPlan:
         kind: what they work on, or the name of tools of the user's own.
         worlds: seeds of the webs of offline tools; none where they have pages of the user's own.
         options: the command line's.
-        settings: of offline tools, and of what a recorded web knows beside its recordings.
+        settings: of offline tools, and of what a recorded web knows beside its recordings; of
+            live ones how much of a page is shown.
         called: what messages call an option.
         own: the user's tools that stand beside them.
     """
@@ -60,7 +61,7 @@ class ToolPlan:
 
     def _asked(self) -> dict[str, Any]:
         if self.kind not in get_args(ToolKind) or self.kind == "live":
-            return {"tools": self.kind}
+            return {"tools": self.kind, **self.settings}
         if self.options.pages is not None:
             pages = str(self.options.pages.resolve())
             return {"tools": "offline", "pages": pages, **self.settings}
@@ -114,7 +115,7 @@ class ToolPlan:
                 "and put it into the environment or .env; without keys there are invented webs "
                 f"({called('world')}) and recorded ones ({called('web')})"
             )
-        return LiveTools.from_env()
+        return LiveTools.from_env(**self.settings)
 
 
 def plan_tools(
@@ -136,7 +137,8 @@ def plan_tools(
     """
     for seed in options.world or ():
         checked_whole("world", seed, SEED)
-    settings = dict(own["offline"])
+    shown = _shown(options, called)
+    settings = {**own["offline"], **shown}
     trained_in: tuple[int, ...] = settings.pop("worlds", ())
     kind: str = options.tools or wanted or "live"
     if options.pages is not None and (wanted is not None or options.world):
@@ -175,8 +177,25 @@ def plan_tools(
         beside = tuple(item for name in options.own_tools for item in user_tools_of(name))
     if kind not in get_args(ToolKind):
         TOOLS[kind]  # known, or refused before anything is loaded
-    settings = settings if kind in ("offline", "recorded") else {}
+        if shown:
+            raise SettingError(
+                f"{called(next(iter(shown)))} goes with the package's tools, not with {kind}"
+            )
+    if kind not in ("offline", "recorded"):
+        settings = shown
     return ToolPlan(kind, worlds, options, settings, called, beside)
+
+
+def _shown(options: ToolOptions, called: Called) -> dict[str, Any]:
+    """How much of a page is shown, as far as the options say it."""
+    if options.evidence_words is None:
+        return {"whole_pages": True} if options.whole_pages else {}
+    checked_whole(called("evidence_words"), options.evidence_words, at_least(1))
+    if options.whole_pages:
+        raise SettingError(
+            f"{called('evidence_words')} and {called('whole_pages')} exclude each other; give one"
+        )
+    return {"evidence_words": options.evidence_words, "whole_pages": False}
 
 
 def read_questions(

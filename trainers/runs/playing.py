@@ -168,6 +168,8 @@ def plan_playing(run: RLRun, say: Callable[[str], None]) -> Playing:
             web=asked.web,
             cassette=asked.cassette,
             cassette_only=asked.cassette_only,
+            evidence_words=asked.evidence_words,
+            whole_pages=asked.whole_pages,
         ),
         agent.own,
         "offline" if WORLD in (run.tasks.source, run.evaluation.source) else None,

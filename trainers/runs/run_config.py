@@ -132,6 +132,9 @@ class ToolSection:
         web: a folder of a recorded web, made by drv data web.
         cassette: a file that keeps what live calls gave and answers them when they come again.
         cassette_only: make no call that the cassette doesn't have.
+        evidence_words: of a visited page, the most words that are shown where no model reads it;
+            None is agent.json's, else 400.
+        whole_pages: show such pages whole, however long.
     """
 
     kind: str | None = None
@@ -141,9 +144,11 @@ class ToolSection:
     web: Path | None = None
     cassette: Path | None = None
     cassette_only: bool = False
+    evidence_words: int | None = None
+    whole_pages: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self, world=SEED)
+        check_fields(self, world=SEED, evidence_words=at_least(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

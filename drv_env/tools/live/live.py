@@ -40,6 +40,7 @@ from drv_env.tools.live.pages import PageReader, ReadPage, is_direct
 from drv_env.tools.live.serper import Found, SearchService, Serper
 from drv_env.tools.live.summarise import Digest, Digester, PassageExtractor, Summariser
 from drv_env.tools.parts import Part, is_passing, joined_status, page_status
+from drv_env.tools.passages import WORDS_SHOWN
 from drv_env.unicode_text import sound_text
 
 T = TypeVar("T")
@@ -59,7 +60,8 @@ class LiveTools:
     Args:
         search: answers queries; None offers no ``search``.
         reader: brings pages; None offers no ``visit``.
-        digester: reads pages for a goal; cuts passages, without a model, by default.
+        digester: reads pages for a goal; by default shows the page, or passages of a long one,
+            without a model.
         retry: for each query and each page.
         deadline: seconds for a whole call; a part that is not done by then has failed, and
             the others are told all the same.  Keep it under the env's ``tool_timeout``.
@@ -95,17 +97,22 @@ class LiveTools:
         cls,
         environ: Mapping[str, str] | None = None,
         dotenv: str | Path | None = ".env",
+        *,
+        evidence_words: int = WORDS_SHOWN,
+        whole_pages: bool = False,
         **settings: Any,
     ) -> LiveTools:
         """The tools that the keys at hand allow.
 
         Serper searches (SERPER_KEY_ID is needed).  Jina reads pages where JINA_API_KEYS is
         set, else they are fetched directly.  The model SUMMARY_MODEL_NAME at API_BASE reads
-        for the goal where both are set, else passages are cut.
+        for the goal where both are set, else the page is shown, or passages of a long one.
 
         Args:
             environ: the variables; the process's own by default.
             dotenv: see :meth:`drv_env.secrets.Keys.from_env`.
+            evidence_words: of a page, the most words that are shown where no model reads it.
+            whole_pages: such pages are shown whole, however long.
             settings: as for the constructor.
 
         PROXY serves the search, the reader and direct fetches, not the model's endpoint.
@@ -122,7 +129,7 @@ class LiveTools:
         reader: PageReader = FetchReader(proxy=keys.proxy)
         if keys.jina:
             reader = JinaReader(keys.jina, proxy=keys.proxy)
-        digester: Digester = PassageExtractor()
+        digester: Digester = PassageExtractor(evidence_words, whole_pages=whole_pages)
         if keys.api_base and keys.summary_model:
             chat = ChatClient(
                 keys.api_base,
@@ -131,7 +138,7 @@ class LiveTools:
                 leave_out=keys.api_omit,
                 max_tokens_field=keys.api_limit,
             )
-            digester = Summariser(chat)
+            digester = Summariser(chat, fallback=digester)
         return cls(Serper(keys.serper, proxy=keys.proxy), reader, digester, **settings)
 
     @property

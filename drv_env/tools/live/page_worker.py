@@ -13,7 +13,7 @@ from typing import Any
 from drv_env.http_reply import HttpReply
 from drv_env.settings import above, checked_number, checked_whole
 from drv_env.tools.live.pages import ReadPage
-from drv_env.tools.passages import beginning, evidence
+from drv_env.tools.passages import excerpt
 from drv_env.workers import WorkerPool
 
 WORKERS = WorkerPool("drv_env.tools.live.page_worker")
@@ -61,16 +61,16 @@ class PageWorkers:
         )
         return ReadPage(reply.url, str(said.get("title", "")), text, cut=bool(said.get("cut")))
 
-    async def passages(self, text: str, goal: str, words: int) -> tuple[str, bool]:
-        """The passages of a text for a goal, a line each, and True; else its beginning and False.
+    async def excerpt(self, text: str, goal: str, words: int) -> tuple[str, bool]:
+        """What is shown of a text for a goal, and whether it was chosen for it.
 
         Raises:
             ToolError: of kind ``too_costly`` when that takes more than the limits.
         """
         said, found = await self._ask(
-            {"task": "passages", "goal": goal, "words": words}, _packed(text)
+            {"task": "excerpt", "goal": goal, "words": words}, _packed(text)
         )
-        return found, bool(said.get("found"))
+        return found, bool(said.get("matched"))
 
     async def _ask(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any], str]:
         if self._release is None:
@@ -83,12 +83,6 @@ class PageWorkers:
         if self._release is not None:
             self._release()
             self._release = None
-
-
-def find_passages(text: str, goal: str, words: int) -> tuple[str, bool]:
-    """See :meth:`PageWorkers.passages`."""
-    found = evidence(text, goal, words)
-    return ("\n".join(found), True) if found else (beginning(text, words), False)
 
 
 def _page(header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
@@ -104,9 +98,9 @@ def _page(header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes
     return {"title": title, "cut": cut}, _packed(text)
 
 
-def _passages(header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-    found, any_found = find_passages(_unpacked(body), header["goal"], header["words"])
-    return {"found": any_found}, _packed(found)
+def _excerpt(header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    found = excerpt(_unpacked(body), header["goal"], header["words"])
+    return {"matched": found.matched}, _packed(found.text)
 
 
 def _packed(text: str) -> bytes:
@@ -120,4 +114,4 @@ def _unpacked(data: bytes) -> str:
 if __name__ == "__main__":
     from drv_env.worker_process import serve
 
-    serve({"page": _page, "passages": _passages})
+    serve({"page": _page, "excerpt": _excerpt})

@@ -1,7 +1,7 @@
 """What a page says about a goal: by a model, or by its words alone.
 
 :class:`Summariser` has a model write evidence and a summary; :class:`PassageExtractor`
-cuts passages that share words with the goal, and needs nothing.  When the model fails,
+shows the page, or the passages that bear on the goal, and needs nothing.  When the model fails,
 the first falls back on the second and says so.
 """
 
@@ -22,10 +22,10 @@ from drv_env.chat import ChatClient
 from drv_env.errors import ToolError
 from drv_env.retry import RetryPolicy
 from drv_env.settings import at_least, checked_whole
-from drv_env.tools.live.page_worker import PageWorkers, find_passages
+from drv_env.tools.live.page_worker import PageWorkers
 from drv_env.tools.live.pages import ReadPage
 from drv_env.tools.live.tokens import Tokens, estimate, parts_of
-from drv_env.tools.passages import beginning
+from drv_env.tools.passages import GAP, WORDS_SHOWN, beginning, excerpt
 
 PROMPT = """\
 Below is the text of a web page, between <page> and </page>, and a goal. Take from the page what \
@@ -92,31 +92,39 @@ class Digester(Protocol):
 
 
 class PassageExtractor:
-    """Cuts the sentences that share most words with the goal; no model, no service.
+    """Shows a page that fits whole, and of a longer one the passages that bear on the goal.
+
+    No model, no service; see :func:`drv_env.tools.passages.excerpt`.
 
     Args:
-        words: of evidence, the most.
+        words: of a page, the most that are shown.
+        whole_pages: every page is shown whole, however long.
     """
 
-    def __init__(self, words: int = 400) -> None:
+    def __init__(self, words: int = WORDS_SHOWN, *, whole_pages: bool = False) -> None:
         checked_whole("words", words, at_least(1))
         self._words = words
+        self._whole_pages = whole_pages
         self._workers = PageWorkers()
 
     async def digest(self, page: ReadPage, goal: str) -> Digest:
         """See :class:`Digester`."""
-        if len(page.text) <= _SHORT:
-            text, found = find_passages(page.text, goal, self._words)
-        else:
-            try:
-                text, found = await self._workers.passages(page.text, goal, self._words)
-            except ToolError:  # its beginning is had at no price
-                text, found = beginning(page.text, self._words), False
-        return Digest(text if found or not goal else prompts.not_on_page(text))
+        text, matched = await self._shown(page.text, goal)
+        evidence = text if matched or not goal else prompts.not_on_page(text)
+        return Digest(evidence, prompts.page_was_cut() if page.cut and self._whole_pages else "")
 
     async def close(self) -> None:
         """End the processes that nobody else uses; may be called twice."""
         self._workers.close()
+
+    async def _shown(self, text: str, goal: str) -> tuple[str, bool]:
+        if self._whole_pages or len(text) <= _SHORT:
+            found = excerpt(text, goal, None if self._whole_pages else self._words)
+            return found.text, found.matched
+        try:
+            return await self._workers.excerpt(text, goal, self._words)
+        except ToolError:  # its beginning is had at no price
+            return f"{beginning(text, self._words)} {GAP}", False
 
 
 class Summariser:

@@ -243,7 +243,7 @@ def test_hostile_pages_come_through_as_text(cases):
         told = asyncio.run(digest(text)).evidence
         told = told.removeprefix("Nothing on the page matches the goal. It begins: ")
         assert told, row["what"]
-        assert all(line in text for line in told.split("\n")), row["what"]
+        assert all(passage.strip() in text for passage in told.split("…")), row["what"]
 
 
 def test_a_reader_is_pickled_by_its_settings():

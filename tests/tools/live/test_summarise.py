@@ -123,7 +123,7 @@ def test_when_the_model_fails_passages_are_cut_and_it_is_said(
     new_site, waits, reply, kind, requests
 ):
     found, sent = digest(new_site, waits, [reply], goal="who founded it?")
-    assert found.evidence == "The museum was founded by Ada Tavelin."
+    assert found.evidence == TEXT.strip()
     assert found.summary.startswith("The page could not be summarised: ")
     assert found.failure.kind == kind
     assert len(sent) == requests
@@ -186,6 +186,32 @@ def test_passages_are_cut_without_a_model():
     nothing = asyncio.run(main("volcano")).evidence
     assert nothing.startswith("Nothing on the page matches the goal. It begins: The museum")
     assert asyncio.run(main("")).evidence.startswith("The museum")
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_page_is_shown_whole_where_it_fits_or_that_is_set(long):
+    page = ReadPage("u", "", TEXT * (1_000 if long else 3))
+
+    async def main():
+        reader = PassageExtractor(words=8 if long else 36, whole_pages=long)
+        return await reader.digest(page, "volcano")
+
+    assert asyncio.run(main()).evidence == page.text.strip()
+
+
+def test_passages_of_a_long_page_are_found_by_a_process_of_its_own():
+    page = ReadPage("u", "", "It rains in the north. " * 2_000 + TEXT + "Salen owns it. " * 2_000)
+
+    async def main():
+        reader = PassageExtractor(words=30)
+        found = await reader.digest(page, "museums' founders")
+        await reader.close()
+        return found.evidence
+
+    found = asyncio.run(main())
+    assert found.startswith("… ")
+    assert found.endswith(" …")
+    assert TEXT.strip() in found
 
 
 @pytest.mark.parametrize("unit", ["word ", "北京大学", "x", "a\n"])

@@ -24,6 +24,12 @@ ONE_PAGE = {
         "https://example.org/./",
         "https://ex%61mple.org/",
     ],
+    "https://example.org/a/": [
+        "https://example.org/a/b/..",
+        "https://example.org/a/.",
+        "https://example.org/a/b/%2E%2e",
+    ],
+    "https://example.org/%00%1F%7F%80%FF": ["https://example.org/%00%1f%7f%80%ff"],
     "http://example.org:8080/~anna/a.b-c_d": [
         "http://example.org:8080/%7Eanna/a%2Eb%2Dc%5Fd",
         "http://Example.org:8080/%7eanna/a.b-c_d#x",

@@ -19,6 +19,7 @@ from drv_env.tools.base import (
     ToolSchema,
     still_clock,
 )
+from drv_env.urls import canonical_url
 
 Reply = str | ToolResult | Exception
 Script = Mapping[str, Reply | Sequence[Reply]] | Callable[[Call], Reply]
@@ -52,9 +53,10 @@ class FakeTools:
     Args:
         script: what to reply.  A mapping from a tool's name, or from a query or url, to a
             reply or to a sequence of replies given in turn (the last one repeats), the query
-            or url before the tool's name; or a function of the call.  A reply is a text, a whole
-            :class:`~drv_env.tools.base.ToolResult`, or an exception to raise.  What is not
-            in the script gets a plausible page: one hit a query, one sentence a url.
+            or url, in any spelling, before the tool's name; or a function of the call.  A
+            reply is a text, a whole :class:`~drv_env.tools.base.ToolResult`, or an exception
+            to raise.  What is not in the script gets a plausible page: one hit a query, one
+            sentence a url.
         schemas: tools on offer; search and visit by default.
         latency: seconds that each call takes on ``clock``, which it moves if it is a
             :class:`ManualClock`.  No real time passes.
@@ -86,11 +88,7 @@ class FakeTools:
         strict: bool = False,
     ) -> None:
         checked_number("latency", latency, at_least(0, "seconds"))
-        self._script = {} if script is None else script
-        if not callable(self._script):
-            for key, replies in self._script.items():
-                if isinstance(replies, list | tuple) and not replies:
-                    raise SettingError(f"the script has no reply for {key!r}; give one or more")
+        self._script = script if callable(script) else _spelt(script or {})
         self._schemas = tuple(schemas)
         self._latency = latency
         self._clock = clock
@@ -154,12 +152,27 @@ def failing(reason: str = "connection reset") -> ToolResult:
     return ToolResult(f"The call failed: {reason}.", Status.FAILED)
 
 
+def _spelt(
+    script: Mapping[str, Reply | Sequence[Reply]],
+) -> dict[str, Reply | Sequence[Reply]]:
+    """The script by queries, urls and names in the one spelling of each.
+
+    Raises:
+        SettingError: for a key without a reply.
+    """
+    for key, replies in script.items():
+        if isinstance(replies, list | tuple) and not replies:
+            raise SettingError(f"the script has no reply for {key!r}; give one or more")
+    # What is no url, a query or a name, is spelt as text by the same rule.
+    return {canonical_url(key): replies for key, replies in script.items()}
+
+
 def _keys(call: Call) -> tuple[str, ...]:
     match call.action:
         case Search(queries):
-            return queries
+            return tuple(map(canonical_url, queries))
         case Visit(urls, _):
-            return urls
+            return tuple(map(canonical_url, urls))
     return ()
 
 

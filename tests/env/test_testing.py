@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import unicodedata
 
 import pytest
 
@@ -59,6 +60,14 @@ def test_a_script_names_a_tool_a_query_or_a_url() -> None:
 def test_replies_come_in_turn_and_the_last_repeats() -> None:
     tools = FakeTools({"search": ["one", "two"], "visit": ("page",)})
     assert texts(tools, A, U, B, A, U) == ["one", "page", "two", "two", "page"]
+
+
+def test_a_script_answers_in_any_spelling() -> None:
+    url = "https://e.org/Łódź"
+    tools = FakeTools({url: "the mill", "Gérard": "found"}, strict=True)
+    spelt = Visit((unicodedata.normalize("NFD", "HTTPS://E.org:443/Łódź#x"),), "g")
+    asked = Search((unicodedata.normalize("NFD", "Gérard"),))
+    assert texts(tools, spelt, asked) == ["the mill", "found"]
 
 
 def test_a_script_can_raise_fail_and_go_on() -> None:

@@ -54,6 +54,13 @@ class Progress:
     endings: Mapping[str, int]
 
     @property
+    def seconds_left(self) -> float | None:
+        """Seconds that the rest takes at the pace so far; None while no episode is over."""
+        if not self.over or self.seconds <= 0:
+            return None
+        return self.seconds / self.over * (self.episodes - self.over)
+
+    @property
     def turns_per_s(self) -> float:
         """Turns a second since the start."""
         return self.turns / self.seconds if self.seconds > 0 else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -43,6 +44,9 @@ def line(now: Progress) -> str:
         parts[0] += f", {now.broken:,} broken, {now.retried:,} tried again"
     if now.hurried:
         parts[0] += f", {now.hurried:,} hurried"
+    if now.over < now.episodes:
+        left = now.seconds_left
+        parts.append("time left not known yet" if left is None else f"about {duration(left)} left")
     parts.append(f"{now.turns:,} turns, {now.turns_per_s:.1f}/s")
     if now.tokens:
         parts.append(f"{now.tokens:,} tokens, {now.tokens_per_s:,.0f}/s")
@@ -54,6 +58,19 @@ def line(now: Progress) -> str:
         told = sorted(now.failures.items(), key=lambda item: -item[1])
         parts.append("failures: " + ", ".join(f"{kind} {count:,}" for kind, count in told))
     return " · ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """A time in words, no finer than anybody needs.
+
+    Example:
+        >>> duration(7.2), duration(754), duration(12_000)
+        ('8 s', '13 min', '3 h 20 min')
+    """
+    if seconds < 60:
+        return f"{math.ceil(seconds)} s"
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 @asynccontextmanager

@@ -263,6 +263,10 @@ def _tasks(
         raise TaskDataError(f"{path}: no row has the column {', '.join(sorted(unseen))}")
 
 
+RECORDS = ("stats.json", "dataset_info.json", "dataset_infos.json", "metadata.json", "state.json")
+"""Beside files of rows in a folder: what was said of them, by ``drv data clean`` or by others."""
+
+
 def _files(path: str) -> list[Path]:
     known = f"{', '.join(KINDS)} (text ones also with .gz)"
     with boundary(TaskDataError, path):
@@ -277,6 +281,9 @@ def _files(path: str) -> list[Path]:
             return [whole]
     files = [file for file in files if not file.name.startswith((".", "_"))]
     kinds = {kind_of(file) for file in files} - {None}
+    if len(kinds) > 1:
+        files = [file for file in files if file.name not in RECORDS]
+        kinds = {kind_of(file) for file in files} - {None}
     if not kinds:
         raise TaskDataError(f"{path}: no files of tasks there; known are {known}")
     if len(kinds) > 1:

@@ -24,7 +24,6 @@ from drv_env.unicode_text import sound_text
 QUESTION = ("question", "problem", "query", "prompt", "instruction", "question_text")
 ANSWER = (
     "answers",
-    "answer",
     "golden_answers",
     "gold_answers",
     "golden_answer",
@@ -35,9 +34,11 @@ ANSWER = (
     "gold",
     "gt",
     "gts",
+    "answer",
     "target",
     "label",
 )
+"""In a recording that has a gold answer under another name, ``answer`` is what the agent said."""
 FINAL_ANSWER = ("final_answer",)
 """The gold answer's column where there is none of :data:`ANSWER`; beside one it is the agent's."""
 ID = ("id", "task_id", "query_id", "question_id", "qid", "extra_info.index")

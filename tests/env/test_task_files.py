@@ -23,6 +23,8 @@ from drv_env.errors import SettingError, TaskDataError
 from drv_env.task_files import TaskFile, iter_tasks, load_tasks, read_tasks
 from drv_env.task_rows import Columns
 from drv_env.tasks import Task
+from replay.clean import CleanRules
+from replay.pipeline import CleanJob, run_clean
 
 
 def verl_row(content: str, truth: Any, index: Any = "nq_1", **extra: Any) -> dict[str, Any]:
@@ -355,7 +357,7 @@ DEEP = "[" * 900 + "]" * 900
         ('{"question": "Q", "answer": "A", "x": ' + DEEP + "}", "nested too deeply"),
         ({"answer": "A", "ask": "Q"}, "no question (tried question, problem"),
         ({"answer": "A", "ask": "Q"}, "the row has: answer, ask"),
-        ({"question": "Q"}, "no answer (tried answers, answer"),
+        ({"question": "Q"}, "no answer (tried answers, golden_answers"),
         ({"question": None, "answer": "A"}, "the question is empty (question)"),
         ({"question": " \n", "answer": "A"}, "the question is empty (question)"),
         ({"question": "Q", "answer": ""}, "the answer is empty (answer)"),
@@ -654,3 +656,38 @@ def test_any_bytes_give_tasks_or_a_task_data_error(
         assert len(read_tasks(path)) >= 1
     except TaskDataError as error:
         assert "any" in str(error)  # noqa: PT017 - either outcome is right
+
+
+def test_what_cleaning_wrote_is_read_by_its_gold_answers(tmp_path):
+    def recorded(question, gold, said):
+        call = '<tool_call>\n{"name": "search", "arguments": {"query": ["x"]}}\n</tool_call>'
+        result = "<tool_response>\n## Web Results\n1. [T](https://e.org/a)\n</tool_response>"
+        return {
+            "question": question,
+            "gt": gold,
+            "messages": [
+                {"role": "user", "content": question},
+                {"role": "assistant", "content": f"<think>\nI look.\n</think>\n{call}"},
+                {"role": "user", "content": result},
+                {
+                    "role": "assistant",
+                    "content": f"<think>\nSo.\n</think>\n<answer>{said}</answer>",
+                },
+            ],
+        }
+
+    rows = [
+        recorded("Who owns the mill?", "Salen", "Duhuwen"),  # which the agent got wrong
+        recorded("Who built it?", "Ada<|answer_split|>Ada L.", "Ada"),
+    ]
+    raw = tmp_path / "raw.jsonl"
+    raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = tmp_path / "clean"
+    job = CleanJob(inputs=(raw,), out=out, rules=CleanRules(), workers=1)
+    assert run_clean(job).stats.kept == 2
+    assert (out / "stats.json").is_file()
+    wanted = [("Who owns the mill?", ("Salen",)), ("Who built it?", ("Ada", "Ada L."))]
+    for path in (out, next(out.glob("part-*")), raw):
+        found = read_tasks(path)
+        assert [(task.question, task.answers) for task in found.tasks] == wanted
+        assert found.problems == ()

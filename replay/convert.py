@@ -16,11 +16,37 @@ from replay.trajectory import Trajectory
 
 Format = Literal["jsonl", "sharegpt", "parquet"]
 FORMATS = ("jsonl", "sharegpt", "parquet")
+_PARQUET = (".parquet", ".pq")
+_JSON = (".jsonl", ".ndjson", ".json")
+_ENDS = {"jsonl": _JSON, "sharegpt": _JSON, "parquet": _PARQUET}
+"""How a file of each form may end, so that it can be read again."""
 
 _SOURCE = {"file", "row"}
 _CARRIED = {"request_id", "weight"}
 """Provenance that has a place of its own in a chat row, where it is read from again."""
 _SPEAKERS = {"user": "human", "assistant": "gpt", "system": "system"}
+
+
+def form_of(out: str | Path) -> Format:
+    """The form that a file's name asks for: Parquet, or JSON lines of messages.
+
+    Raises:
+        SettingError: for a name that ends in nothing known.
+    """
+    suffix = Path(out).suffix.lower()
+    if suffix not in (*_JSON, *_PARQUET):
+        raise SettingError(f"{out}: name a file that ends in {', '.join((*_JSON, *_PARQUET))}")
+    return "parquet" if suffix in _PARQUET else "jsonl"
+
+
+def check_end(out: str | Path, form: Format) -> None:
+    """Refuse a name as which nobody could read the form again.
+
+    Raises:
+        SettingError: naming the ends that may be.
+    """
+    if Path(out).suffix.lower() not in _ENDS[form]:
+        raise SettingError(f"{out}: of {form} name a file that ends in {', '.join(_ENDS[form])}")
 
 
 def convert(
@@ -47,17 +73,19 @@ def convert(
         How many were written.
 
     Raises:
-        SettingError: for another form, or an existing file that may not be replaced.
+        SettingError: for another form, a name of another ending, or an existing file that may
+            not be replaced.
         DiskError: when the file can't be written.
     """
     if form not in FORMATS:
         raise SettingError(f"the form must be one of {', '.join(FORMATS)}, got {form!r}")
+    check_end(out, form)
     if form == "parquet":
         with output(out, replace) as temporary:
             return fill_trajectories(temporary, trajectories)
     written = as_chat if form == "jsonl" else as_sharegpt
     path = Path(out)
-    as_list = path.suffix == ".json"
+    as_list = path.suffix.lower() == ".json"
     first, before, after = ("[\n", ",\n", "") if as_list else ("", "", "\n")
     last, empty = ("\n]\n", "[]\n") if as_list else ("", "")
     count = 0

@@ -25,6 +25,8 @@ from replay.store import is_trajectory_file, read_rows, trajectories_in
 from replay.trajectory import Trajectory, weight_of
 
 _BESIDE = ("world", "weight", "request_id")
+_HELD = 64
+"""Trajectories of chat files that are held until a turn of one of them can be read."""
 
 
 @dataclass(slots=True)
@@ -55,18 +57,37 @@ def open_trajectories(
 
     Raises:
         TaskDataError: naming a file that can't be read, or a row that is no recording; where
-            nothing at all could be read.
+            nothing at all could be read, be it that there are no trajectories or, in chat
+            files, that no call or answer can be read in any turn.
     """
     named = list(map(Path, paths))
-    found = (item for _, item in _items(named, passed) if item is not None)
-    first = next(found, None)
-    if first is not None:
-        return chain([first], found)
+    found = (item for item in _items(named, passed) if item.trajectory is not None)
+    held: list[Trajectory] = []
+    for item in found:
+        assert item.trajectory is not None
+        held.append(item.trajectory)
+        if item.own or _says_something(item.trajectory) or len(held) == _HELD:
+            rest = (item.trajectory for item in found if item.trajectory is not None)
+            return chain(held, rest)
+    raise TaskDataError(f"nothing could be read: {_why_nothing(named, passed, held)}")
+
+
+def _says_something(trajectory: Trajectory) -> bool:
+    """Whether a call or an answer could be read in one of its turns."""
+    return any(turn.action is not None for turn in trajectory.turns)
+
+
+def _why_nothing(named: list[Path], passed: Passed | None, held: list[Trajectory]) -> str:
+    if held:
+        problem = held[0].turns[0].problem if held[0].turns else "no turns"
+        return (
+            f"in none of the {len(held):,} trajectories a turn holds a call or an answer "
+            f"(the first: {problem}); docs/data.md lists what is read"
+        )
     if passed is not None and passed.count:
-        raise TaskDataError(f"nothing could be read; the first problem: {passed.reasons[0]}")
+        return f"the first problem: {passed.reasons[0]}"
     where = ", ".join(map(str, named[:3]))
-    told = f"no trajectories in {where}" if named else "no file was named"
-    raise TaskDataError(f"nothing could be read: {told}")
+    return f"no trajectories in {where}" if named else "no file was named"
 
 
 def trajectory_at(path: str | Path, row: int) -> Trajectory:
@@ -81,18 +102,24 @@ def trajectory_at(path: str | Path, row: int) -> Trajectory:
     if row < 0:
         raise SettingError(f"rows are counted from 0, got {row}")
     passed = Passed()
-    for _, item in islice(_items([path], passed), row, None):
-        if item is None:
+    for item in islice(_items([path], passed), row, None):
+        if item.trajectory is None:
             raise TaskDataError(passed.last)
-        return item
+        return item.trajectory
     told = f"; {passed.last}" if passed.count else ""
     raise TaskDataError(f"{path} has no row {row}{told}")
 
 
-def _items(
-    paths: Iterable[Path], passed: Passed | None
-) -> Iterator[tuple[Source, Trajectory | None]]:
-    """Every row of every file: its trajectory, or None where it is none and was counted."""
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A row: its trajectory, or None where it is none and was counted; whether it is our own."""
+
+    trajectory: Trajectory | None
+    own: bool
+
+
+def _items(paths: Iterable[Path], passed: Passed | None) -> Iterator[_Item]:
+    """Every row of every file."""
 
     def tell(problem: object) -> None:
         if passed is None:
@@ -103,27 +130,24 @@ def _items(
         if not path.exists():
             raise TaskDataError(f"there is no file or folder {path}")
         for file in input_files([_home(path)], tell):
-            yield from _of_store(file, tell) if _is_store(file) else _of_chats(file, tell)
+            own = _is_store(file)
+            for trajectory in _of_store(file, tell) if own else _of_chats(file, tell):
+                yield _Item(trajectory, own)
 
 
-def _of_store(
-    file: Path, tell: Callable[[object], None]
-) -> Iterator[tuple[Source, Trajectory | None]]:
+def _of_store(file: Path, tell: Callable[[object], None]) -> Iterator[Trajectory | None]:
     for number, row in read_rows(file, tell):
-        source = Source(str(file), number)
         try:
             trajectory = from_row(row)
             weight_of(trajectory)
         except TaskDataError as error:
             tell(f"{file}, row {number}: {error}")
-            yield source, None
+            yield None
         else:
-            yield source, trajectory
+            yield trajectory
 
 
-def _of_chats(
-    file: Path, tell: Callable[[object], None]
-) -> Iterator[tuple[Source, Trajectory | None]]:
+def _of_chats(file: Path, tell: Callable[[object], None]) -> Iterator[Trajectory | None]:
     rows = (item for chunk in chunks_of(file, tell, _layout, _BESIDE) for item in plain_rows(chunk))
     for index, (source, row) in enumerate(rows):
         line = ""
@@ -134,9 +158,9 @@ def _of_chats(
             weight_of(trajectory)
         except TaskDataError as error:
             tell(f"{file}, row {source.row}: {error}{line}")
-            yield source, None
+            yield None
         else:
-            yield source, trajectory
+            yield trajectory
 
 
 def _home(path: Path) -> Path:

@@ -114,6 +114,71 @@ def test_rows_that_keep_no_token_are_one_line_and_leave_no_folder(file, tmp_path
     assert not out.parent.exists()
 
 
+@pytest.mark.parametrize("name", ["out.csv", "out", "out.jsonl.gz", "out.txt"])
+def test_convert_refuses_a_name_that_nothing_reads(file, tmp_path, capsys, name):
+    assert main(["data", "convert", str(file), str(tmp_path / name)]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.endswith("name a file that ends in .jsonl, .ndjson, .json, .parquet, .pq")
+    assert not (tmp_path / name).exists()
+
+
+def test_convert_refuses_a_form_under_anothers_name_and_a_file_that_exists(file, tmp_path, capsys):
+    wrong = tmp_path / "out.jsonl"
+    assert main(["data", "convert", str(file), str(wrong), "--format", "parquet"]) == 1
+    assert "of parquet name a file that ends in .parquet, .pq" in capsys.readouterr().err
+    assert not wrong.exists()
+    there = tmp_path / "there.JSONL"
+    there.write_text("mine")
+    assert main(["data", "convert", str(file), str(there)]) == 1
+    assert "exists" in capsys.readouterr().err
+    assert there.read_text() == "mine"
+
+
+PLAIN = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
+NOTHING = {
+    "empty.jsonl": "",
+    "empty.json": "[]",
+    "columns.jsonl": '{"a": 1}\n',
+    "damaged.JSONL": "{no JSON\n",
+    "chat.jsonl": json.dumps(PLAIN),
+    "missing.jsonl": None,
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+@pytest.mark.parametrize("command", ["stats", "convert", "web", "rows", "clean"])
+def test_nothing_read_is_one_line_and_leaves_nothing(tmp_path, capsys, name, command):
+    given, out = tmp_path / name, tmp_path / "out" / "new.jsonl"
+    if NOTHING[name] is not None:
+        given.write_text(NOTHING[name])
+    byte_level_bpe().save(str(tmp_path / "tokenizer.json"))
+    before = sorted(tmp_path.rglob("*"))
+    written = {
+        "stats": [],
+        "convert": [str(out)],
+        "rows": ["--tokenizer", str(tmp_path), "--chat-template", "qwen3-thinking"],
+    }
+    more = written.get(command, [])
+    if command in ("rows", "web", "clean"):
+        more = [*more, "--out", str(out)]
+    workers = ["--workers", "1"] if command in ("rows", "clean") else []
+    assert main(["data", command, str(given), *more, *workers]) == 1
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert name in line or "chat" in name
+    assert said.out == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_web_of_no_call_is_nothing_read(tmp_path, capsys):
+    answered = [PLAIN["messages"][0], {"role": "assistant", "content": "<answer>Hello</answer>"}]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": answered}))
+    assert main(["data", "stats", str(tmp_path / "a.jsonl")]) == 0
+    assert main(["data", "web", str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "web")]) == 1
+    assert "1 trajectories and no call of a tool" in capsys.readouterr().err
+    assert not (tmp_path / "web").exists()
+
+
 def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(SettingError, match="at least one file"):
         DataWeb((), tmp_path / "web").run()

@@ -146,7 +146,7 @@ def _command(*words: str) -> Reader:
 
     def run(file: Path, out: Path) -> int:
         model = next(parent / "model" for parent in file.parents if (parent / "model").exists())
-        places = {"FILE": file, "OUT": out, "MODEL": model}
+        places = {"FILE": file, "OUT": out, "OUT.jsonl": f"{out}.jsonl", "MODEL": model}
         status = main([str(places.get(word, word)) for word in words])
         if status == 1:
             raise DrvError(f"{file}")  # what it says is checked by the caller
@@ -175,7 +175,7 @@ CASES: tuple[tuple[str, Reader, tuple[str, ...]], ...] = (
     ("data clean", _command("data", "clean", "FILE", "--out", "OUT", "--workers", "1"), DATA),
     ("data stats", _command("data", "stats", "FILE"), TRAJECTORIES),
     ("data show", _command("data", "show", "FILE", "--row", "2"), TRAJECTORIES),
-    ("data convert", _command("data", "convert", "FILE", "OUT"), TRAJECTORIES),
+    ("data convert", _command("data", "convert", "FILE", "OUT.jsonl"), TRAJECTORIES),
     (
         "data rows",
         _command(

@@ -188,7 +188,7 @@ def test_a_bad_line_stops_no_other(tmp_path: Path) -> None:
 def test_every_command_reads_a_file_with_one_bad_line(
     command: str, tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, out = tmp_path / "chats.jsonl", tmp_path / "out"
+    file, out = tmp_path / "chats.jsonl", tmp_path / "out.jsonl"
     lines = faults.as_lines(faults.chat_rows()).splitlines()
     file.write_bytes(b"\n".join([lines[0], b"{ no JSON", *lines[1:]]))
     words = {
@@ -215,7 +215,7 @@ def test_every_command_reads_a_file_with_one_bad_line(
 def test_where_nothing_can_be_read_nothing_is_written(
     kind: str, command: str, tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, out = tmp_path / "bad.parquet", tmp_path / "out"
+    file, out = tmp_path / "bad.parquet", tmp_path / "out.jsonl"
     table = pa.Table.from_pylist(faults.chat_rows())
     if kind == "empty":
         file.write_bytes(b"")

@@ -69,7 +69,7 @@ class DataConvert:
     form: Annotated[
         Literal["jsonl", "sharegpt", "parquet"] | None, tyro.conf.arg(name="format")
     ] = None
-    """By default as OUT ends: .parquet, or JSON lines of messages."""
+    """By default as OUT ends: .parquet, or messages as .jsonl (lines) or .json (a list)."""
     force: bool = False
     """Replace a file that exists."""
 
@@ -78,10 +78,11 @@ class DataConvert:
         from collections import Counter
 
         from drv_env.whole_files import refuse_output
-        from replay.convert import convert
+        from replay.convert import check_end, convert, form_of
 
+        form = form_of(self.out) if self.form is None else self.form
+        check_end(self.out, form)
         refuse_output(self.out, (self.file,), self.force)
-        form = self.form or ("parquet" if self.out.suffix == ".parquet" else "jsonl")
         passed = _passed()
         lost: Counter[str] = Counter()
         count = convert(_open((self.file,), passed), self.out, form, lost, self.force)
@@ -180,7 +181,7 @@ class DataWeb:
 
         refuse_overlap(self.out, self.files)
         passed = _passed()
-        stats = build_web(_open(self.files, passed), self.out)
+        stats = build_web(_with_calls(_open(self.files, passed)), self.out)
         figures = {
             "trajectories": f"{stats.trajectories:,}",
             "calls": ", ".join(f"{name} {count:,}" for name, count in sorted(stats.tools.items())),
@@ -240,6 +241,21 @@ def _open(paths: tuple[Path, ...], passed: Passed) -> Iterator[Trajectory]:
     if not paths:
         raise SettingError("name at least one file of trajectories")
     return open_trajectories(paths, passed)
+
+
+def _with_calls(trajectories: Iterator[Trajectory]) -> Iterator[Trajectory]:
+    """The trajectories, if one of them calls a tool; read up to that one at once."""
+    from itertools import chain
+
+    from drv_env.errors import TaskDataError
+    from replay.recorded import calls_of
+
+    held = []
+    for trajectory in trajectories:
+        held.append(trajectory)
+        if next(calls_of(trajectory), None) is not None:
+            return chain(held, trajectories)
+    raise TaskDataError(f"nothing could be read: {len(held):,} trajectories and no call of a tool")
 
 
 def _is_broken(trajectory: Trajectory, passed: Passed) -> bool:

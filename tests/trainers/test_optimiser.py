@@ -187,3 +187,11 @@ def test_a_run_is_made_longer_only_where_its_rates_stay_what_they_were(tmp_path,
 def test_both_trainers_refuse_what_cannot_work(kind, wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):
         kind(**wrong)
+
+
+def test_values_at_the_edge_work():
+    edges = OptimiserSettings(
+        warmup_share=1.0, betas=(0.0, 0.0), weight_decay=0.0, max_grad_norm=math.inf
+    )
+    assert edges.warmup(7) == 7
+    assert OptimiserSettings(warmup_share=0.0).warmup(7) == 0

@@ -88,6 +88,9 @@ def test_staleness_is_that_of_the_oldest_turn(tiny_game):
 def test_tokens_are_counted_over_all_episodes(tiny_game):
     rollouts = [sampled_by(tiny_game, 1, 1), sampled_by(tiny_game, 1), episode(1.0, [None], ["x"])]
     assert sampled_tokens(rollouts) == 5 * 4
+    untold = dataclasses.replace(rollouts[0].turns[0], tokens=None)
+    told = dataclasses.replace(rollouts[0], turns=(untold, rollouts[0].turns[1]))
+    assert sampled_tokens([told]) == 5, "nobody said how many the first turn had"
     first, second = (len(item.transcript) for item in rollouts[:2])
     assert transcript_tokens(rollouts) == first + second
     assert rollout_metrics(rollouts)["tokens"] == (first + second) / 2

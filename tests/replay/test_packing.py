@@ -1,6 +1,8 @@
 """Documents on disk and their packing: deterministic, resumable, nothing lost unseen."""
 
+import errno
 import json
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,10 +11,11 @@ import numpy as np
 import pytest
 
 from drv_env import SettingError, TaskDataError
+from drv_env.errors import DiskError
 from replay import token_writer
 from replay.chat_templates import QWEN3_THINKING
 from replay.documents import Counts, RowSettings, document_of
-from replay.packing import PackedRows, best_fit, draw
+from replay.packing import PackedRow, PackedRows, best_fit, draw
 from replay.recorded import from_messages
 from replay.sft_rows import transcribe
 from replay.template import ChatTemplate
@@ -168,6 +171,13 @@ def test_best_fit_loses_nothing_and_never_overflows():
         best_fit([7], 6)
 
 
+def test_positions_and_segments_begin_anew_in_the_padding_too():
+    starts = np.array([0, 3, 5])
+    row = PackedRow(np.zeros(8, np.int32), np.zeros(8, bool), starts, (4, 2))
+    assert row.positions().tolist() == [0, 1, 2, 0, 1, 0, 1, 2]
+    assert row.segments().tolist() == [1, 1, 1, 2, 2, 0, 0, 0]
+
+
 def test_packed_rows_know_their_documents(tmp_path, template):
     write_documents(some(7), tmp_path, template, SMALL)
     store = TokenStore(tmp_path)
@@ -189,6 +199,19 @@ def test_packed_rows_know_their_documents(tmp_path, template):
     rows.write_arrays(tmp_path / "arrays")
     arrays = np.load(tmp_path / "arrays" / "ids.npy", mmap_mode="r")
     np.testing.assert_array_equal(arrays, [row.ids for row in rows])
+
+
+def test_arrays_whose_room_is_not_there_are_told_and_leave_nothing(tmp_path, template, monkeypatch):
+    write_documents(some(1), tmp_path / "store", template, SMALL)
+    rows = PackedRows.of(TokenStore(tmp_path / "store"))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DiskError, match=r"ids\.npy"):
+        rows.write_arrays(tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_an_epoch_is_the_same_every_time_and_unlike_the_next(tmp_path, template):

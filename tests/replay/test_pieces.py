@@ -37,6 +37,14 @@ def test_the_space_in_front_of_a_first_word_is_in_front_of_the_first_alone():
     assert first.tolist() != inner.tolist()
 
 
+def test_between_control_tokens_side_by_side_there_is_no_text(bpe):
+    pieces = Pieces(bpe)
+    think, end = pieces.id_of("<think>"), pieces.id_of("</think>")
+    assert pieces.split("<think></think>a<think>") == [think, end, "a", think]
+    assert pieces.split("") == []
+    assert pieces.id_of("no such token") is None
+
+
 def test_of_nothing_there_are_no_ids():
     pieces = Pieces(MAKERS["word_level"]())
     assert pieces.encode([]).tolist() == pieces.encode_plain("").tolist() == []

@@ -118,6 +118,30 @@ def test_a_run_that_was_cut_short_makes_only_what_is_missing(tmp_path, template,
     assert content(tmp_path / "cut") == content(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("wrong", [0.5, True, "7", None])
+def test_a_shard_whose_counts_are_damaged_is_made_anew(tmp_path, template, wrong):
+    counts = write_documents(some(2), tmp_path, template, SMALL)
+    before = content(tmp_path)
+    shard = tmp_path / "shard-00000.json"
+    about = json.loads(shard.read_text())
+    about["counts"]["tokens"] = wrong
+    shard.write_text(json.dumps(about))
+    assert write_documents(some(2), tmp_path, template, SMALL) == counts
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize(("others", "method"), [(0, "fork"), (1, "spawn")])
+def test_processes_are_forked_only_where_no_other_thread_runs(
+    template, monkeypatch, others, method
+):
+    """A lock that another thread holds would be held for ever in the fork."""
+    monkeypatch.setattr(token_writer.threading, "active_count", lambda: 1 + others)
+    monkeypatch.setattr(token_writer, "ProcessPool", lambda *arguments: arguments)
+    workers, context, _, (makes, settings) = token_writer._pool(template(), template, SMALL, 3)
+    assert (workers, context.get_start_method(), settings) == (3, method, SMALL)
+    assert makes().name == template().name
+
+
 def test_other_texts_or_settings_are_made_anew(tmp_path, template):
     write_documents(some(7), tmp_path, template, SMALL)
     shorter = RowSettings(shard_chars=700, max_tokens=100)

@@ -12,6 +12,7 @@ from drv_env.protocol import Answer, Visit, render_turn
 from drv_env.testing import FakeTools
 from replay.chat_templates import QWEN3_THINKING
 from replay.sft_rows import transcribe
+from replay.schema import check_schema
 from replay.store import SCHEMA, read_trajectories, write_trajectories
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory
@@ -146,6 +147,41 @@ def test_other_files_are_refused_by_name(tmp_path):
     pq.write_table(pa.Table.from_pylist([], schema), newer)
     with pytest.raises(TaskDataError, match="version 99"):
         list(read_trajectories(newer))
+
+
+def messages(**fields):
+    return pa.large_list(pa.struct(list(fields.items())))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "works"),
+    [
+        ("question", pa.large_string(), True),
+        ("question", pa.dictionary(pa.int8(), pa.string()), True),
+        ("question", pa.null(), True),
+        ("question", pa.binary(), False),
+        ("question", pa.int32(), False),
+        ("outcome", pa.float32(), True),
+        ("outcome", pa.int64(), False),
+        ("turn_count", pa.int64(), True),
+        ("turn_count", pa.bool_(), False),
+        ("answers", pa.large_list(pa.string()), True),
+        ("answers", pa.list_(pa.int32()), False),
+        ("answers", pa.string(), False),
+        ("opening", messages(role=pa.string(), content=pa.large_string()), True),
+        ("opening", messages(role=pa.int32(), content=pa.string()), False),
+        ("opening", messages(role=pa.string(), content=pa.int32()), False),
+        ("opening", messages(content=pa.string()), True),
+        ("opening", pa.list_(pa.string()), False),
+    ],
+)
+def test_columns_of_a_like_type_are_read_and_others_refused(column, kind, works):
+    there = SCHEMA.set(SCHEMA.get_field_index(column), pa.field(column, kind))
+    if works:
+        check_schema(there)
+        return
+    with pytest.raises(TaskDataError, match=f"column '{column}' is of type"):
+        check_schema(there)
 
 
 def test_only_an_episode_that_is_over_makes_a_trajectory():

@@ -11,8 +11,8 @@ from drv_env.errors import JudgeError
 from drv_env.protocol import Answer, Visit, render_turn
 from drv_env.testing import FakeTools
 from replay.chat_templates import QWEN3_THINKING
-from replay.sft_rows import transcribe
 from replay.schema import check_schema
+from replay.sft_rows import transcribe
 from replay.store import SCHEMA, read_trajectories, write_trajectories
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory

@@ -257,7 +257,8 @@ def _tasks(
     if not found and not bad_count:
         raise TaskDataError(f"{path}: no rows")
     if not found:
-        told = "; ".join(str(problem) for problem in bad)
+        first = {problem.reason: problem for problem in reversed(bad)}
+        told = "; ".join(str(problem) for problem in bad if first[problem.reason] is problem)
         raise TaskDataError(f"{path}: no task in {bad_count} rows, all of them bad: {told}")
     if unseen:
         raise TaskDataError(f"{path}: no row has the column {', '.join(sorted(unseen))}")

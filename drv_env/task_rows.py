@@ -209,7 +209,11 @@ def _lack(row: Mapping[str, Any], what: str, names: Sequence[str]) -> str:
 
 
 def _how_to_name(what: str) -> str:
-    return f"Name its column: {OPTIONS[what]} on the command line, {what}= in Python"
+    option = OPTIONS[what]
+    return (
+        f"Name its column: {option} on the command line (of drv train --tasks.{option[2:]}), "
+        f"{what}= in Python"
+    )
 
 
 def _question(value: Any) -> tuple[str, str]:

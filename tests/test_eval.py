@@ -167,6 +167,26 @@ def test_when_all_break_there_is_no_figure_but_a_reason(file, capsys):
     assert "all 4 episodes broke" in said.err
 
 
+def test_columns_of_questions_are_found_or_named(tmp_path, capsys):
+    rows = [
+        {"Frage": task.question, "Loesung": [[task.answers[0]]], "Nr": n, "world": task.world}
+        for n, task in enumerate(TASKS[:2])
+    ]
+    path = tmp_path / "fragen.json"
+    path.write_text(json.dumps(rows))
+    with ChatServer(Knowing(TASKS)) as server:
+        assert main(served(path, server)) == 1
+        said = capsys.readouterr().err
+        assert "--question-column" in said
+        assert said.count("the row has: Frage, Loesung, Nr, world") == 1
+        named = ("--question-column", "frage", "--answer-column", "loesung", "--id-column", "nr")
+        assert main(served(path, server, *named, "--json")) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert main(served("world", server, "--question-column", "frage")) == 1
+    assert (told["tasks"], told["success"]) == (2, 1.0)
+    assert "--question-column goes with a file" in capsys.readouterr().err
+
+
 def test_a_recorded_web_is_played_in(file, tmp_path, capsys):
     out, web = tmp_path / "out", tmp_path / "web"
     with ChatServer(Knowing(TASKS)) as server:

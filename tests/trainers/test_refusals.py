@@ -46,6 +46,10 @@ def folder(tiny_game, tmp_path_factory):
         ),
         ("--tasks.questions 0", "--tasks.questions must be from 1 to the"),
         ("--tasks.source {folder}/no.jsonl", "no.jsonl"),
+        (
+            "--tasks.source {folder}/three.jsonl --tasks.question-column Frage",
+            "three.jsonl",
+        ),
         ("--model.lora.rank 4 --model.lora.dropout 0.1", "--model.lora.dropout is 0.1"),
         ("--model.chat-template nothing", "--model.chat-template nothing is none of own"),
         ("--model.device tpu0x", "--model.device can't be 'tpu0x'"),

@@ -22,6 +22,7 @@ Called = Callable[[str], str]
 
 
 _Int = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
+_Str = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint="")]
 _Float = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
 _Bool = Annotated[bool | None, tyro.conf.arg(metavar="{True,False}", help_behavior_hint="")]
 _Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
@@ -213,6 +214,12 @@ class TaskOptions:
 
     tasks: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASKS")]
     """A file of tasks; or the word world, for questions about the webs of --world."""
+    question_column: _Str = None
+    """The file's column of questions, where it isn't found by itself; a.b reaches into a."""
+    answer_column: _Str = None
+    """Its column of gold answers."""
+    id_column: _Str = None
+    """Its column of ids."""
     questions: _Int = None
     """Draw so many; by default all of a file, and 200 of a world. Of a world, this and the
     following are by default as the checkpoint's agent.json says of itself, where it does."""
@@ -228,3 +235,11 @@ class TaskOptions:
     balanced: _Bool = None
     """Take as many questions about worlds of each number of hops, as many as there are of the
     rarest; False by default."""
+
+    def columns(self) -> dict[str, str | None]:
+        """For :func:`drv_env.task_files.read_tasks`."""
+        return {
+            "question": self.question_column,
+            "answer": self.answer_column,
+            "id": self.id_column,
+        }

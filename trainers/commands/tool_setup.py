@@ -225,8 +225,14 @@ def read_questions(
             raise SettingError(
                 f"{as_option(name)} goes with questions about a world, not with a file"
             )
+    for name in ("question_column", "answer_column", "id_column"):
+        if options.tasks == WORLD and getattr(options, name) is not None:
+            raise SettingError(
+                f"{as_option(name)} goes with a file of questions, not with those about a world"
+            )
     asked = asked_of_worlds(own, options.hops, options.balanced)
-    tasks = all_questions(options.tasks, worlds, options.part or own.get("part", part), say, *asked)
+    chosen = options.part or own.get("part", part)
+    tasks = all_questions(options.tasks, worlds, chosen, say, *asked, columns=options.columns())
     usual = len(tasks)
     if options.tasks == WORLD:
         usual = min(own.get("count", WORLD_QUESTIONS), usual)
@@ -254,6 +260,7 @@ def all_questions(
     say: Callable[[str], None],
     hops: Sequence[int] = (),
     balance: random.Random | None = None,
+    columns: Mapping[str, str | None] = MappingProxyType({}),
 ) -> list[Task]:
     """Every question of a file, or of a part of those about some webs.
 
@@ -264,24 +271,32 @@ def all_questions(
         say: told of bad rows.
         hops, balance: of a world's questions, as for
             :func:`trainers.world_questions.world_parts`.
+        columns: of a file, as for :func:`drv_env.task_files.read_tasks`.
 
     Raises:
         TaskDataError: when a file can't be read or has no task.
         SettingError: when there are no such questions about the worlds.
     """
     if source != WORLD:
-        return _read_file(source, say)
+        return _read_file(source, say, columns)
     found = world_parts(worlds, hops, balance)[part]
     if not found:
         raise SettingError(f"there are no questions of {', '.join(map(str, hops))} hops")
     return found
 
 
-def _read_file(path: str, say: Callable[[str], None]) -> list[Task]:
+def _read_file(
+    path: str, say: Callable[[str], None], columns: Mapping[str, str | None]
+) -> list[Task]:
     from drv_env.printable import printable
     from drv_env.task_files import read_tasks
 
-    found = read_tasks(path)
+    found = read_tasks(
+        path,
+        question=columns.get("question"),
+        answer=columns.get("answer"),
+        id=columns.get("id"),
+    )
     for problem in found.problems[:SHOWN]:
         say(f"left out: {printable(str(problem))}")
     if len(found.problems) > SHOWN:

@@ -194,7 +194,8 @@ def _questions(
 
     def read(source: str, part: Part) -> list[Task]:
         # each with a balance of its own, so that neither hangs on the other
-        return all_questions(source, worlds, part, say, *_hops(run, agent))
+        hops = _hops(run, agent)
+        return all_questions(source, worlds, part, say, *hops, columns=asked.columns())
 
     tasks = read(asked.source, asked.part)
     held_out: list[Task] = []

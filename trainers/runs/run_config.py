@@ -105,6 +105,9 @@ class TaskSection:
             1, 2 and 3.
         balanced: take as many questions about worlds of each number of hops, as many as there
             are of the rarest; None takes agent.json's, else false.
+        question_column: of a file, the column of questions; None finds it by its usual names.
+        answer_column: likewise, of gold answers.
+        id_column: likewise, of ids.
     """
 
     source: str = WORLD
@@ -112,9 +115,20 @@ class TaskSection:
     part: Part = "train"
     hops: tuple[int, ...] = ()
     balanced: bool | None = None
+    question_column: str | None = None
+    answer_column: str | None = None
+    id_column: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, hops=at_least(1))
+
+    def columns(self) -> dict[str, str | None]:
+        """For :func:`drv_env.task_files.read_tasks`."""
+        return {
+            "question": self.question_column,
+            "answer": self.answer_column,
+            "id": self.id_column,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -301,6 +301,7 @@ def test_every_kind_has_its_group(registry: Registry[Any]) -> None:
         ),
         (("--outcome", "mine:broken"), "the outcome mine:broken can't be made: OSError: no such"),
         (("--own-tools", "mine:number"), "the tools mine:number can't be used"),
+        (("--own-tools", "mine:measure"), "drv_env.tools.layers.tool(schema, function)"),
         (("--own-tools", "mine:web"), "mine:web are whole tools, which stand alone"),
         (("--tools", "mine"), "there is no kind of tools 'mine'"),
         (("--scorer", "mine:half"), "the scorer mine:half can't be used"),

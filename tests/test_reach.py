@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from drv_env.task_files import read_tasks
+from drv_env.tasks import Task
 from drv_env.worlds import WorldRecipe, questions
 from replay.store import read_trajectories
 from tests.chat_server import ChatServer, Knowing
 from trainers.cli import main
-from trainers.world_questions import world_parts
+from trainers.world_questions import world_parts, worlds_named
 
 TASKS = questions(WorldRecipe(3).build(), hops=(1,))[:4]
 
@@ -87,6 +88,36 @@ def test_what_is_written_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFixt
         assert main(["eval", str(file), *at(server, "--world", "3"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["tasks"], told["success"]) == (3, pytest.approx(2 / 3))
+
+
+def test_questions_that_name_their_worlds_are_asked_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "q.jsonl"
+    drawn = ["--hops", "1", "--part", "test", "--questions", "2", "--out", str(file)]
+    assert main(["world", "questions", "40", *drawn]) == 0
+    with ChatServer(Knowing(list(read_tasks(file)))) as server:
+        assert main(["eval", str(file), *at(server), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["settings"]["worlds"] == [40]
+    assert told["success"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("worlds", "named"),
+    [
+        (["world-7", "world-0", "world-7"], (0, 7)),
+        (["world-7", None], ()),
+        (["world-7", "mine"], ()),
+        (["world-07"], ()),
+        (["world-7-size500"], ()),
+        ([], ()),
+    ],
+)
+def test_only_whole_files_about_invented_worlds_name_them(
+    worlds: list[str | None], named: tuple[int, ...]
+) -> None:
+    assert worlds_named([Task("Q?", ("A",), world=world) for world in worlds]) == named
 
 
 @pytest.mark.parametrize("command", ["eval", "rollout"])

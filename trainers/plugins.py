@@ -76,7 +76,10 @@ def outcome_of(name: str) -> Outcome:
         SettingError: when there is none, or what it names is none.
     """
     found: Outcome = made(
-        OUTCOMES[name], lambda thing: callable(thing) and takes(thing, 2), f"the outcome {name}"
+        OUTCOMES[name],
+        lambda thing: callable(thing) and takes(thing, 2),
+        f"the outcome {name}",
+        "an outcome is called with an answer and a task, and gives a number from 0 to 1",
     )
     return found
 
@@ -91,6 +94,7 @@ def scorer_of(name: str) -> Scorer:
         SCORERS[name],
         lambda thing: callable(getattr(thing, "score", None)),
         f"the scorer {name}",
+        "a scorer has a method score(messages, answer, transcript=None)",
     )
     return found
 
@@ -164,4 +168,8 @@ def _tools(name: str) -> Any:
             return True
         return isinstance(thing, Tools | UserTool)
 
-    return made(TOOLS[name], fits, f"the tools {name}")
+    wanted = (
+        "a tool is what drv_env.tools.layers.tool(schema, function) gives, and whole tools have "
+        "schemas, clock, call and close"
+    )
+    return made(TOOLS[name], fits, f"the tools {name}", wanted)

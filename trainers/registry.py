@@ -109,13 +109,14 @@ class Registry(Generic[T]):
         return () if self.group is None else metadata.entry_points(group=self.group)
 
 
-def made(thing: Any, fits: Callable[[Any], bool], what: str) -> Any:
+def made(thing: Any, fits: Callable[[Any], bool], what: str, wanted: str) -> Any:
     """What was plugged in, or what a class or function without arguments makes.
 
     Args:
         thing: as it was found by its name.
         fits: whether something can be used as it is.
         what: for messages, such as ``the outcome mine:outcome``.
+        wanted: what can be used, in words.
 
     Raises:
         SettingError: when neither can be used.
@@ -128,7 +129,7 @@ def made(thing: Any, fits: Callable[[Any], bool], what: str) -> Any:
             found = thing()
         if not inspect.isclass(found) and fits(found):
             return found
-    raise SettingError(f"{what} can't be used: it is, or makes, {type(found).__name__}")
+    raise SettingError(f"{what} can't be used: it is, or makes, {type(found).__name__}; {wanted}")
 
 
 def takes(thing: Any, count: int) -> bool:

@@ -7,7 +7,8 @@ The demo, training and every command that plays take them from here, so that a c
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from drv_env.errors import SettingError
@@ -58,6 +59,22 @@ def drawn(tasks: Sequence[Task], count: int, seed: int, called: str = "count") -
     if count == len(tasks):
         return list(tasks)
     return random.Random(f"questions-{seed}").sample(list(tasks), count)
+
+
+def worlds_named(tasks: Iterable[Task]) -> tuple[int, ...]:
+    """Seeds of the webs that tasks name, in order; none where a task names none, or another.
+
+    Example:
+        >>> worlds_named([Task("Q?", ("A",), world=name) for name in ("world-7", "world-0")])
+        (0, 7)
+    """
+    seeds = set()
+    for task in tasks:
+        found = re.fullmatch(r"world-(\d{1,18})", task.world or "")
+        if found is None or WorldRecipe(int(found[1])).name != task.world:
+            return ()
+        seeds.add(int(found[1]))
+    return tuple(sorted(seeds))
 
 
 def asked_of_worlds(

@@ -42,6 +42,7 @@ from trainers.commands.tool_setup import (
 )
 from trainers.plugins import ENGINE, OUTCOMES, SCORERS, is_model, make_scorer, outcome_of
 from trainers.registry import import_plugins
+from trainers.world_questions import worlds_named
 
 
 @dataclass
@@ -99,11 +100,16 @@ class Rolling:
             SCORERS[scorer]
         plan = plan_agent(agent, say)
         wanted: ToolKind | None = "offline" if tasks.tasks == "world" else None
-        tools = plan_tools(agent.tools, plan.own, wanted)
         own = own_questions(plan.own, tasks.tasks, part)
         seed: int = own.get("seed", 0) if pace.seed is None else pace.seed
         pace = replace(pace, seed=seed)
-        found = read_questions(tasks, tools.worlds, seed, part, say, own)
+
+        def read(worlds: tuple[int, ...] = ()) -> list[Task]:
+            return read_questions(tasks, worlds, seed, part, say, own)
+
+        found = [] if wanted else read()  # those of a file say themselves what they are about
+        tools = plan_tools(agent.tools, plan.own, wanted, named=worlds_named(found))
+        found = found or read(tools.worlds)
         inputs = [*agent.inputs(), *([] if tasks.tasks == "world" else [Path(tasks.tasks)])]
         return cls(plan, tools, found, outcome, pace, group_size, retries, console, inputs, scorer)
 

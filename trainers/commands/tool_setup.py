@@ -113,7 +113,8 @@ class ToolPlan:
             raise SettingError(
                 "SERPER_KEY_ID is not set, and live tools search with it: get a key at serper.dev "
                 "and put it into the environment or .env; without keys there are invented webs "
-                f"({called('world')}) and recorded ones ({called('web')})"
+                f"({called('world')}), recorded ones ({called('web')}) and pages of your own "
+                f"({called('pages')})"
             )
         return LiveTools.from_env(**self.settings)
 
@@ -123,6 +124,7 @@ def plan_tools(
     own: Agent,
     wanted: ToolKind | None = None,
     called: Called = as_option,
+    named: tuple[int, ...] = (),
 ) -> ToolPlan:
     """Which tools the options mean.
 
@@ -131,6 +133,7 @@ def plan_tools(
         own: what the checkpoint says of itself.
         wanted: the only kind that will do.
         called: what messages call an option.
+        named: seeds of the invented webs that the questions name, where they do.
 
     Raises:
         SettingError: when options contradict each other, or one is missing.
@@ -140,6 +143,7 @@ def plan_tools(
     shown = _shown(options, called)
     settings = {**own["offline"], **shown}
     trained_in: tuple[int, ...] = settings.pop("worlds", ())
+    trained_in = named or trained_in
     kind: str = options.tools or wanted or "live"
     if options.pages is not None and (wanted is not None or options.world):
         raise SettingError(

@@ -37,7 +37,7 @@ from trainers.commands.tool_setup import (
 from trainers.plugins import OUTCOMES
 from trainers.runs.run_config import EngineSection, RLRun
 from trainers.runs.running import chosen_device
-from trainers.world_questions import asked_of_worlds, drawn
+from trainers.world_questions import asked_of_worlds, drawn, worlds_named
 
 _CALLED = {
     "model": "model.folder",
@@ -159,6 +159,8 @@ def plan_playing(run: RLRun, say: Callable[[str], None]) -> Playing:
         called=_called,
     )
     asked = run.tools
+    of_worlds = WORLD in (run.tasks.source, run.evaluation.source)
+    found = ([], []) if of_worlds else _questions(run, agent, (), say)
     tools = plan_tools(
         ToolOptions(
             tools=asked.kind,
@@ -172,10 +174,11 @@ def plan_playing(run: RLRun, say: Callable[[str], None]) -> Playing:
             whole_pages=asked.whole_pages,
         ),
         agent.own,
-        "offline" if WORLD in (run.tasks.source, run.evaluation.source) else None,
+        "offline" if of_worlds else None,
         _called,
+        worlds_named([*found[0], *found[1]]),
     )
-    tasks, held_out = _questions(run, agent, tools.worlds, say)
+    tasks, held_out = _questions(run, agent, tools.worlds, say) if of_worlds else found
     OUTCOMES[run.outcome]  # known, or refused before anything is loaded
     schemas = [SEARCH_SCHEMA, VISIT_SCHEMA, *(item.schema for item in tools.own)]
     return Playing(run, agent, tools, tasks, held_out, _opening(agent, tasks, schemas))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import connection, parent_process, resource_tracker
+from pathlib import Path
 from typing import Any
 
-from drv_env.errors import TaskDataError
+from drv_env.errors import SettingError, TaskDataError
 
 
 class ProcessPool(ProcessPoolExecutor):
@@ -22,6 +24,12 @@ class ProcessPool(ProcessPoolExecutor):
     the pool waits with it.  Here the pipe is closed once the pool is broken, whatever the version.
     """
 
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        super().__init__(*args, **arguments)
+        own: Any = self
+        if own._mp_context.get_start_method() != "fork":
+            refuse_unguarded_script()
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers; see the standard library."""
         own: Any = self
@@ -31,6 +39,27 @@ class ProcessPool(ProcessPoolExecutor):
             thread.join(0.05)
             if own._broken and queue is not None:
                 queue._reader.close()
+
+
+def refuse_unguarded_script() -> None:
+    """Refuse to start workers from a script that starts them whenever it is imported.
+
+    Each worker imports the main script, and would itself start workers, which Python ends.
+
+    Raises:
+        SettingError: naming the script and what to write.
+    """
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    try:
+        text = "" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:  # of an archive, say, or of nothing: "<stdin>"
+        return
+    if text and "__name__" not in text:
+        raise SettingError(
+            f"worker processes import {file} again, and would begin the same work: put what it "
+            'does under if __name__ == "__main__":, or let one process do it (workers=1)'
+        )
 
 
 @contextmanager
@@ -65,6 +94,7 @@ def worker_died(where: str) -> TaskDataError:
         where: what it may have been at work on.
     """
     return TaskDataError(
-        f"a worker process died (killed, or out of memory), perhaps at {where}; what was finished "
-        "is kept, and the same command goes on from there"
+        f"a worker process died (killed, out of memory, or unable to import the main script, as "
+        f"one from the standard input), perhaps at {where}; what was finished is kept, and the "
+        "same command goes on from there"
     )

@@ -39,37 +39,44 @@ _ROBOT_WORDS = rf"""{_LEAD}(?:
         (?:the\ |your\ |this\ )?(?:security\ of\ (?:your|the)\ )?
         (?:browser|connection|site\ connection|device|security|request|human)
   | (?:perform|run|complet|undergo|pass|solv|finish)(?:ing|e|s|\ )?\ ?(?:(?:a|an|the|this
-        |following|below
-        |above|quick|short|additional|simple)\ )*
-        (?:security|browser|captcha|re-?captcha|challenge|puzzle|verification|human)
+        |following|below|above|quick|short|additional|simple)\ )*
+        (?:security|browser|captcha|re-?captcha|challenge|puzzle|verification|human
+        |check\ (?:to|below|above))
   | (?:a\ )?(?:security|human|bot|browser)\ (?:check|verification|checkpoint|challenge)
         (?:\ (?:required|needed|in\ progress|failed|page)|\ by\ .{{0,30}})?\W*$
   | (?:are\ you|i'm|i\ am|you're)\ (?:really\ )?(?:a\ |not\ a\ |no\ )?(?:human|robot|bot)\b
   | not\ a\ robot\W*$
   | (?:checks|verifies|makes\ sure)\ .{{0,30}}(?:human|robot|bot)\b
-  | (?:uses?|using)\ (?:a|an)\ (?:security|bot|anti|protection)\b
+  | (?:uses?|using)\ (?:a|an)\ (?:security|bot|anti|protection)\b(?:\ (?:service|solution))?
+        (?:\ to\ protect)?
   | protected\ by\ (?:an?\ )?(?:anti|bot|anubis|cloudflare|datadome|ddos|security)
   | (?:enter|type)\ the\ (?:characters|letters|code|text|numbers|symbols|words)
         \ (?:you\ see|below|shown|displayed|above|in\ th|from\ th)
   | (?:press|activate|click|tap|touch)\ (?:&|and)\ hold\b
-  | (?:slide|drag)\ (?:the\ |right\ |to\ ).{{0,40}}(?:secure|verify|puzzle|slider|access|complete
-        |continue)
+  | (?:slide|drag)\ (?:the\ |right\ |to\ ).{{0,40}}(?:secure|verify|puzzle|slider|access
+        |complete|continue)
   | (?:select|click)\ (?:all\ |on\ |the\ )*(?:images|squares|pictures|box\ below|checkbox
         |button\ below)
-  | (?:have\ |has\ )?(?:detected|noticed|identified)\ (?:some\ |an?\ )?(?:unusual|suspicious
-        |abnormal
-        |automated|strange|malicious|that\ your)
+  | (?:we've\ |we\ )?(?:have\ |has\ )?(?:detected|noticed|identified)\ (?:some
+        \ |an?\ )?(?:unusual|suspicious|abnormal|automated|strange|malicious|that\ your)
   | (?:unusual|suspicious|automated)\ (?:traffic|activity|requests?)\b
-  | (?:your\ |this\ |the\ )?(?:access|request|connection|ip|ip\ address|computer|network|client
-        |device)
+  | (?:your\ |this\ |the\ )?(?:access|request|(?:browsing\ )?activity|connection|ip|ip\ address
+        |computer|network|client|device)
         (?:\ to\ .{{0,80}}?)?(?:\ (?:has|have|had|was|were|is|are|been))*
-        \ (?:temporarily\ |automatically\ )?(?:denied|blocked|rejected|restricted|limited|flagged
-        |forbidden
-        |unsuccessful)\b(?!\ (?:is|was|are|were|has|by)\ (?:an?|the|its?|about|released|from)\b)
-  | (?:you|you've)\ (?:have\ |are\ |were\ |been\ )*(?:temporarily\ )?blocked\b
-  | (?:you\ )?(?:don't|do\ not)\ have\ permission\ to\ (?:access|view)
+        \ (?:temporarily\ |automatically\ )?(?:denied|blocked|rejected|restricted|limited
+        |flagged|paused|forbidden|unsuccessful)\b(?!\ (?:is|was|are|were|has|by)\ (?:an?|the
+        |its?|about|released|from)\b)
+  | (?:you|you've)\ (?:have\ |are\ |were\ |been\ )*(?:temporarily\ )?(?:blocked|denied\ access)\b
+  | (?:you\ )?(?:don't|do\ not)\ have\ (?:permission|access)\ to\b
+  | incapsula\ incident
   | requested\ url\ was\ rejected | the\ requested\ url\ was\ rejected
-  | (?:ddos|bot|anti-?bot)\ (?:protection|mitigation)\b
+  | (?:ddos|bot|anti-?bot)\ (?:protection|mitigation)(?:\W*$|\ by\b)
+  | (?:your\ )?(?:computer|network|browser|ip).{{0,30}}\ (?:sending
+        |making)\ .{{0,12}}(?:automated|requests|queries)
+  | (?:can't|cannot|could\ not|couldn't|unable\ to)\ (?:process|complete|fulfil|verify)\ your\b
+  | (?:thinks?|believes?|suspects?)\ (?:that\ )?you\ .{{0,20}}\b(?:ro)?bot\b
+  | (?:tick|check|click|tap|press|slide|drag|complete|use|follow|answer|solve)\b.{{0,60}}
+        \b(?:you\ are|you're)\ (?:a\ )?(?:human|real|not\ a\ (?:ro)?bot)\b
   | (?:(?:solv|complet)\w+\ )?(?:the\ )?(?:above\ |re-?|h)?captcha(?:\W*$|\ (?:will|below|above
         |is\ required|to\b))
   | waiting\ for\ .{{0,80}}\ to\ respond
@@ -81,16 +88,16 @@ _ROBOT_WORDS = rf"""{_LEAD}(?:
 )"""
 
 _SCRIPT_WORDS = rf"""{_LEAD}(?:
-    (?:enable|turn\ on|activate|allow|switch\ on|use\ a\ browser\ with)\ (?:cookies\ and\ )?{_JS}\b
+    turn\ {_JS}\ on\b
+  | (?:enable|turn\ on|activate|allow|switch\ on|use\ a\ browser\ with)\ (?:cookies\ and\ )?{_JS}\b
         (?!.{{0,60}}\b(?:comments?|videos?|player|map|disqus|poll|image|gallery|chart)\b)
   | {_JS}(?:\ and\ cookies|\ support)?\ (?:is|are|was|must\ be|needs\ to\ be|has\ been
-        |seems\ to\ be
-        |appears\ to\ be)\ (?:currently\ |not\ )*(?:required|disabled|available|enabled
-        |turned\ off|off|needed
-        |necessary|blocked|supported)\b(?!.{{0,40}}\b(?:comments?|videos?|player|map|disqus
-        |poll)\b)
-  | (?:the\ )?(?:site|app|page|website|application)?\ ?(?:requires?|needs?
-        |works?\ best\ with)\ {_JS}\b
+        |seems\ to\ be|appears\ to\ be)\ (?:currently\ |not\ )*(?:required|disabled|available
+        |enabled|turned\ off|off|needed|necessary|blocked
+        |supported)\b(?:\ or\ blocked)?(?:\ (?:by|in|on)\ (?:an?|this
+        |your)\ \w+)?(?!.{{0,40}}\b(?:comments?|videos?|player|map|disqus|poll)\b)
+  | (?:(?:the|this)\ )?(?:site|app|page|website|application|content|service)?\ ?(?:requires?
+        |needs?|works?\ best\ with)\ {_JS}\b
   | .{{0,60}}\b(?:doesn't|does\ not|won't|will\ not|cannot|can't)\ (?:\w+\ ){{0,2}}without\ {_JS}
   | (?:your\ )?browser\ (?:does\ not|doesn't)\ (?:support|have|run)\ {_JS}
   | {_JS}\ (?:required|disabled)\W*$
@@ -101,11 +108,15 @@ _SCRIPT_WORDS = rf"""{_LEAD}(?:
   | (?:make\ sure|ensure)\ (?:that\ )?(?:cookies\ and\ )?{_JS}
   | you(?:'ve|\ have)\ (?:disabled|turned\ off|blocked)\ {_JS}
   | a\ required\ part\ of\ this\ site\ (?:couldn't|could\ not)\ load
-  | enable\ (?:cookies|it\ to\ (?:continue|proceed|use|view))\b
+  | (?:it\ (?:looks|seems|appears)\ (?:like|that)\ )?(?:your\ )?browser\ has\ {_JS}
+  | {_JS}\ (?:to\ be\ )?(?:enabled|turned\ on)\b
+  | (?:your\ )?browser\ (?:does\ not|doesn't)\ (?:support|accept|allow)\ cookies
+  | enable\ (?:cookies|it\ (?:to|or|and|in))\b
 )"""
 
 _CONSENT_WORDS = r"""(?:
-    we(?:,?\ and\ our\ .{0,40}partners,?|,\ .{0,60},)?\ (?:use|store|process)\ .{0,60}cookies
+    we(?:,?\ and\ our\ .{0,40}partners,?|,\ .{0,60},)?\ (?:use|store
+        |process)\ .{0,60}(?:cookies|personal\ data)
   | (?:accept|reject|allow|decline|agree)\ (?:to\ )?(?:all|cookies|and\ (?:close|continue))
   | (?:manage|cookie|privacy)\ (?:settings|preferences|options|choices)
   | (?:we\ (?:value|care\ about)\ )?your\ (?:data\ )?privacy(?:\ (?:matters|choices))?\W*$
@@ -132,20 +143,22 @@ _OTHER_LANGUAGES = r"""
         |ongebruikelijk\ verkeer
   | (?:nie\ jesteś|jesteś)\ (?:robotem|człowiekiem)|włącz.{0,10}javascript|odmowa\ dostępu
   | не\ (?:робот|бот)\b|вы\ (?:робот|человек)|провер.{0,40}(?:браузер|безопасн|соединен|челов)
-  | (?:необычн|подозрительн|автоматическ)\w+\ (?:трафик|активност|запрос)|доступ.{0,30}(?:запрещ
-        |огранич|заблок)
+  | (?:необычн|подозрительн|автоматическ)\w+\ (?:трафик|активност|запрос)
+        |доступ.{0,30}(?:запрещ|огранич|заблок)
   | включите.{0,12}javascript|запросы\ отправляли\ вы
-  | robot\ (?:değil|olmad)|javascript.{0,6}etkinleştir|olağan\ ?dışı\ trafik
+  | no\ tienes?\ permiso|n'avez\ pas\ (?:la\ permission|l'autorisation)|keine\ berechtigung
+  | non\ hai\ (?:i\ permessi|l'autorizzazione)|não\ tem\ permissão
+  | robot\ (?:değil|olmad)|insan\ olduğunuz|javascript.{0,6}etkinleştir|olağan\ ?dışı\ trafik
   | (?:人机|人機|安全|滑动|身份|完成|访问|进行|去|点击)(?:验证|驗證)|(?:不是|非)(?:机器人|機器人)
   | (?:启用|开启|打开|啟用|開啟).{0,8}(?:javascript|js)|(?:异常|異常)(?:流量|访问|请求|流量)
         |(?:环境|网络)异常
   | 访问(?:被拒绝|受限|过于频繁)|正在(?:检查|验证|檢查|驗證)|拖动.{0,6}滑块
-  | ロボットでは?(?:ない|ありません)|(?:通常と異なる|異常な)トラフィック|javascript\ ?を(?:有効
-        |オン)
+  | ロボット.{0,14}(?:ない|ありません).{0,12}|(?:通常と異なる|異常な)トラフィック
+        |javascript\ ?を(?:有効|オン)
   | アクセスが?(?:拒否|制限|ブロック)|人間であること|(?:セキュリティ|ブラウザ).{0,10}(?:確認
         |チェック|検証)
-  | 로봇이\ ?아|비정상적인\ ?(?:트래픽|접근|접속)|자동\ ?(?:입력|등록|가입)\ ?방지
-        |(?:javascript|자바스크립트).{0,6}(?:활성화|사용|켜)
+  | 로봇이\ ?아|자동화된\ (?:접근|요청|트래픽)|비정상적인\ ?(?:트래픽|접근|접속)|자동\ ?(?:입력
+        |등록|가입)\ ?방지|(?:javascript|자바스크립트).{0,6}(?:활성화|사용|켜)
   | 보안\ ?(?:확인|검사|검증|문자)|(?:접근|접속|액세스)[이가]?\ ?(?:거부|차단|제한)
         |사람인지\ ?확인|브라우저.{0,4}확인
 """
@@ -156,30 +169,33 @@ _FILLER_WORDS = r"""(?:
         |consult)
   | (?:this|it|the\ check|verification)\ (?:may|might|should|will|process|page\ (?:will
         |is\ displayed)|is\ automatic)
-  | thank\ you|thanks|sorry|we\ (?:apologi|are\ sorry|'re\ sorry)|our\ apologies|oops
-  | if\ you\ (?:believe|think|feel|are\ (?:not|a\ human|the)|have\ (?:any|question)|need|continue
-        |keep|still|can't)
+  | thank\ you|thanks|sorry|we(?:\ are|'re)\ (?:really\ |very\ )?sorry|we\ apologi
+        |our\ apologies|oops
+  | if\ you\ (?:believe|think|feel|are\ (?:not|a\ human|the)|have\ (?:any|question)|need
+        |continue|keep|still|can't)
   | why\ (?:did|have|am|do|was|is)|what\ (?:can\ i|should\ i|happened|does)|how\ (?:do\ i|can\ i)
   | (?:contact|email)\ (?:us|the|our|support)|you\ can\ (?:email|contact|try|also)|to\ discuss
   | (?:reload|refresh|try\ (?:again|different))|for\ (?:more|inquiries|assistance|help
         |information)|need\ help
   | (?:your\ browser|you)\ will|redirecting|(?:performance|security)\ (?:&|and|by)|cloudflare
         |by\ clicking
-  | (?:cloudflare\ )?ray\ id|reference|incident|support\ id|request\ id|block|trace|error\ (?:code
-        |id|reference|\d)
-  | (?:your\ |client\ )?ip\b|privacy|terms|cookie|copyright|©|all\ rights|powered\ by|learn\ more
-        |sign\ in
+  | (?:cloudflare\ )?ray\ id|reference|incident|support\ id|request\ id|block|trace
+        |error\ (?:code|id|reference|\d)
+  | (?:your\ |client\ )?ip\b|privacy|terms|cookie|copyright|©|all\ rights|powered\ by
+        |learn\ more|sign\ in
   | log\ in|go\ back|back\ to|continue\ shopping|conditions\ of\ use|uuid|session
         |there\ are\ (?:several|a\ few)|time:|url:
   | about\ this\ page|this\ page\ (?:appears|is\ displayed)|the\ (?:action\ you|block\ will)
         |in\ the\ meantime
-  | 请稍|请等|返回|取消|잠시만|少々お待ち|しばらく|bitte\ warten|veuillez|un\ momento|patientez
+  | the\ site\ owner|timestamp|selecting|click\ here|请稍|请等|返回|取消|잠시만|少々お待ち
+        |しばらく|bitte\ warten|veuillez|un\ momento|patientez|пожалуйста|подождите
+        |to\ protect\ our
 )"""
 
 _TITLES = r"""(?:
     (?:just|only)\ a\ (?:moment|second)|(?:one|wait\ a)\ moment(?:,?\ please)?|please\ wait|loading
-  | attention\ required|access(?:\ to\ this\ (?:page|site))?(?:\ has\ been|\ is|\ was)?\ (?:denied
-        |blocked|restricted)
+  | attention\ required|access(?:\ to\ this\ (?:page|site))?(?:\ has\ been|\ is
+        |\ was)?\ (?:denied|blocked|restricted)
   | (?:are\ you|i'm|i\ am)\ (?:not\ )?(?:a\ )?(?:robot|human|bot)|robot\ or\ human
         |human\ or\ (?:ro)?bot
   | (?:security|human|bot|browser|captcha|robot|client|user)\ (?:check|verification|checkpoint
@@ -190,14 +206,15 @@ _TITLES = r"""(?:
   | (?:vercel\ )?security\ checkpoint|re-?captcha|h?captcha|unusual\ traffic.{0,40}|sorry
   | (?:sorry,\ )?you\ (?:have\ been|are|were)\ blocked|blocked|forbidden|request\ (?:rejected
         |unsuccessful|blocked)
-  | javascript\ (?:is\ )?(?:disabled|required|not\ available)|sucuri\ website\ firewall
-        |whoa\ there.{0,10}
+  | we\ (?:value|respect)\ your\ privacy|javascript\ (?:is\ )?(?:disabled|required
+        |not\ available)|sucuri\ website\ firewall|whoa\ there.{0,10}
   | performing\ security\ verification|before\ you\ continue(?:\ to\ .{1,40})?
   | (?:nur\ )?einen?\ (?:kleinen\ )?moment.{0,12}|un\ (?:instant|momento)(?:\ s'il\ vous.{0,10}
         |,?\ per\ favore)?|um\ momento
-  | (?:een|één)\ moment.{0,12}|один\ момент|ожидайте.{0,12}|ой|вы\ не\ робот|проверка\ .{0,30}
-  | zugriff\ verweigert|accès\ (?:refusé|interdit)|acceso\ denegado|accesso\ negato|acesso\ negado
-        |доступ\ .{0,6}запрещ[её]н
+  | (?:een|één)\ moment.{0,12}|bir\ dakika.{0,12}|один\ момент|ожидайте.{0,12}|ой|вы\ не\ робот
+        |проверка\ .{0,30}
+  | zugriff\ verweigert|accès\ (?:refusé|interdit)|acceso\ denegado|accesso\ negato
+        |acesso\ negado|доступ\ .{0,6}запрещ[её]н
   | 请稍[候等]|稍等片刻|(?:.{0,4}安全|人机|访问|滑动|滑块|图形|身份)?(?:验证|驗證)(?:码|页面
         |中心)?|环境异常|访问(?:被拒绝|受限)
   | 少々お待ちください|しばらくお待ちください|アクセスが?拒否.{0,8}|ロボットではありません

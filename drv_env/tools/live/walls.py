@@ -71,14 +71,25 @@ _WIDGET = re.compile(
 
 _TAG = re.compile(r"<[^<>]{1,4000}>")
 _MARKUP = re.compile(
-    r"!?\[([^\]\n]{0,300})\]\([^)\s]{0,2000}\)|[#*_`>|]+|^[ \t]*[-=+•]+[ \t]", re.MULTILINE
+    r"!?\[([^\]\n]{0,300})\]\([^)\s]{0,2000}\)|</?[a-z][^<>]{0,200}>|[#*_`>|]+|^[ \t]*[-=+•]+[ \t]",
+    re.MULTILINE,
 )
 _END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _HOST = re.compile(r"(?:https?://)?(?:[\w-]+\.)+[a-z]{2,}(?:[/:]\S*)?")
 _SIDES = re.compile(r"\s*[|–—·»:]\s*|\s+-\s+")
 _LETTER = re.compile(r"[^\W\d_]")
 _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_ADDRESS = re.compile(r"\b(?:your?|ihre?n?|sie|vous|votre|su|tu|usted|вы|ваш\w*|您|你)\b")
+_ADDRESS = re.compile(
+    r"\b(?:your?|we|us|this (?:site|website|page|server|resource|browser)|ihre?[nrms]?|sie|vous"
+    r"|votre|vos|su|tu|usted|você|seu|sua|вы|ваш\w*)\b"
+)
+"""A sentence that speaks to its reader, or of its own site."""
+_TALK = re.compile(r"[\W_]*(?:is|was|were|says?|said|it says|asks?|reads|appears|means)\b")
+"""Goes on after words that are talked of."""
+
+_FORM = re.compile(r"\b(?:send|submit|message|comments?|register|sign up|subscribe|post)\b")
+"""What a captcha beside a form is for."""
+
 _CODE = re.compile(r"\b(?=\w*\d)[\w:.-]{6,}\b")
 
 
@@ -148,19 +159,19 @@ def _sum(title: str, pieces: Iterator[str] | list[str], warned: bool) -> _Sum:
     for number, piece in enumerate(pieces):
         if len(piece) > _LONGEST_PIECE:
             found.content += len(piece)
-        elif _is_title(piece):
+        elif TITLE.fullmatch(_bare(piece)):
             found.title = found.title or (untitled and number < 3)
-        elif ROBOTS.match(piece):
+        elif _says(piece, ROBOTS.match(piece)):
             found.robots += len(piece)
-        elif SCRIPTS.match(piece):
+        elif _says(piece, SCRIPTS.match(piece)):
             found.scripts += len(piece)
         elif CONSENT.match(piece):
             found.consent += len(piece)
-        elif len(piece) <= 160 and OTHER_LANGUAGES.search(piece):
+        elif _says(piece, OTHER_LANGUAGES.search(piece)):
             found.robots += len(piece) * (3 if _WIDE.search(piece) else 1)
         elif FILLER.match(piece):
             continue
-        elif warned and len(piece) <= 60 and LOOSE.search(piece) and _is_address(piece):
+        elif warned and LOOSE.search(piece) and _is_short(piece):
             found.robots += len(piece)
         elif _is_content(piece):
             found.content += len(piece) * (3 if _WIDE.search(piece) else 1)
@@ -172,7 +183,7 @@ def _verdict(found: _Sum, warned: bool) -> str | None:
     if found.title:
         most = found.said + found.said // 2 + 40 if found.said else 0
     elif warned and found.said:
-        most = 2 * found.said
+        most = found.said
     if not (found.title or found.said) or found.content > most:
         return None
     if found.scripts > found.robots and not found.title:
@@ -196,9 +207,20 @@ def _is_content(piece: str) -> bool:
     return len(words) > 3
 
 
-def _is_address(piece: str) -> bool:
-    """Whether a piece speaks to its reader, or is hardly more than a heading."""
-    return len(piece.split()) <= 4 or _ADDRESS.search(piece) is not None
+def _says(piece: str, found: re.Match[str] | None) -> bool:
+    """Whether a piece is a wall's, and does not go on to something else."""
+    if found is None or _FORM.search(piece):
+        return False
+    rest = piece[found.end() :]
+    if _TALK.match(rest):
+        return False
+    if _WIDE.search(piece):
+        return len(rest) <= 16
+    return len(rest) <= 50 or _ADDRESS.search(rest) is not None
+
+
+def _is_short(piece: str) -> bool:
+    return len(piece) <= 16 if _WIDE.search(piece) else len(piece.split()) <= 4
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ import pytest
 
 from drv_env.tools.live.extraction import read_html
 from drv_env.tools.live.walls import wall_in_html, wall_in_text
+from tests.tools.live.wall_texts import PAGES, WALLS
 
 # name: title, text as a reader service gives it, warned
 WALLS_IN_TEXT = {
@@ -23,7 +24,8 @@ WALLS_IN_TEXT = {
     ),
     "cloudflare, untitled": (
         "mills.org",
-        "# mills.org\n\nChecking if the site connection is secure\n\nmills.org needs to review the "
+        "# mills.org\n\nChecking if the site connection is secure\n\nmills.org needs to review "
+        "the "
         "security of your connection before proceeding.",
         False,
     ),
@@ -31,7 +33,8 @@ WALLS_IN_TEXT = {
         "Just a moment...",
         "Checking your browser before accessing mills.org.\n\nThis process is automatic. Your "
         "browser "
-        "will redirect to your requested content shortly.\n\nPlease allow up to 5 seconds…\n\nDDoS "
+        "will redirect to your requested content shortly.\n\nPlease allow up to 5 "
+        "seconds…\n\nDDoS "
         "protection by [Cloudflare](https://www.cloudflare.com)",
         False,
     ),
@@ -66,7 +69,8 @@ WALLS_IN_TEXT = {
     ),
     "imperva": (
         "Pardon Our Interruption",
-        "As you were browsing something about your browser made us think you were a bot. There are "
+        "As you were browsing something about your browser made us think you were a bot. There "
+        "are "
         "a few reasons this might happen:\n\n* You've disabled JavaScript in your web browser.\n* "
         "You're a power user moving through this website with super-human speed.\n\nTo regain "
         "access, "
@@ -76,7 +80,8 @@ WALLS_IN_TEXT = {
     "google": (
         "https://www.google.com/search?q=mill",
         "About this page\n\nOur systems have detected unusual traffic from your computer network. "
-        "This page checks to see if it's really you sending the requests, and not a robot. Why did "
+        "This page checks to see if it's really you sending the requests, and not a robot. Why "
+        "did "
         "this happen?\n\nIP address: 192.0.2.7\nTime: 2026-01-02T03:04:05Z\nURL: "
         "https://www.google.com/search?q=mill",
         True,
@@ -96,7 +101,8 @@ WALLS_IN_TEXT = {
         "click "
         "the box below to let us know you're not a robot.\n\n### Why did this happen?\n\nPlease "
         "make "
-        "sure your browser supports JavaScript and cookies and that you are not blocking them from "
+        "sure your browser supports JavaScript and cookies and that you are not blocking them "
+        "from "
         "loading. For more information you can review our Terms of Service and Cookie Policy.",
         True,
     ),
@@ -292,11 +298,45 @@ def test_a_page_that_talks_of_walls_is_a_page(name):
     assert wall_in_text(title, text, warned=warned) is None
 
 
+@pytest.mark.parametrize(("title", "text", "warned"), WALLS)
+def test_more_walls_are_seen(title, text, warned):
+    assert wall_in_text(title, text, warned=warned) is not None
+
+
+@pytest.mark.parametrize(("title", "text", "warned"), PAGES)
+def test_more_pages_are_pages(title, text, warned):
+    assert wall_in_text(title, text, warned=warned) is None
+
+
 def page(title, body, head=""):
     return f"<html><head><title>{title}</title>{head}</head><body>{body}</body></html>"
 
 
 WALLS_IN_HTML = {
+    "google": page(
+        "https://www.google.com/search?q=mill",
+        "<form id='captcha-form' action='index'><div "
+        "class='g-recaptcha'></div></form><hr><b>About this "
+        "page</b><br>Our systems have detected unusual traffic from your computer network. This "
+        "page "
+        "checks to see if it&#39;s really you sending the requests, and not a robot. <a>Why did "
+        "this "
+        "happen?</a><div>This page appears when requests come from your network that seem to be "
+        "in "
+        "violation of the terms. The block will expire shortly after those requests stop. They "
+        "may have "
+        "been sent by malicious software, a plug-in, or a script.</div>IP address: 192.0.2.7",
+    ),
+    "incapsula": page(
+        "",
+        "<iframe src='/_Incapsula_Resource?CWUDNSAI=23'>Request unsuccessful. Incapsula "
+        "incident "
+        "ID: 1-2</iframe><p>Request unsuccessful. Incapsula incident ID: 1-2</p>",
+    ),
+    "turnstile": page(
+        "mills.org",
+        "<div class='cf-turnstile'></div><p>Please complete the check to go on.</p>",
+    ),
     "cloudflare": page(
         "Just a moment...",
         "<h1>mills.org</h1><p>Performing security verification</p><p>Enable JavaScript and "
@@ -305,7 +345,8 @@ WALLS_IN_HTML = {
     ),
     "cloudflare in a language of its own": page(
         "Hetkinen...",
-        "<h1>mills.org</h1><p>Vahvista, että olet ihminen, suorittamalla alla oleva toimenpide.</p>"
+        "<h1>mills.org</h1><p>Vahvista, että olet ihminen, suorittamalla alla oleva "
+        "toimenpide.</p>"
         "<script>(function(){window._cf_chl_opt={cvId:'3'};var a=document.createElement('script');"
         "a.src='/cdn-cgi/challenge-platform/h/g/orchestrate/chl_page/v1';}())</script>",
     ),
@@ -374,6 +415,26 @@ WALLS_IN_HTML = {
 }
 
 PAGES_IN_HTML = {
+    "an article on captchas": page(
+        "CAPTCHA",
+        "<article><h1>CAPTCHA</h1><p>A CAPTCHA is a test that tells humans from machines. It was "
+        "invented "
+        "in 2000.</p><p>Verify you are human, it says.</p></article><script "
+        "src='https://js.hcaptcha.com/"
+        "1/api.js'></script>",
+    ),
+    "a forum": page(
+        "Just a moment...",
+        "<div><p>Since Monday I only see this page when I open the site of the "
+        "mill.</p></div><div><p>"
+        "Same here, it went away when I switched off the tunnel.</p></div>",
+    ),
+    "a short page with a widget": page(
+        "The mill",
+        "<p>Its owner is Salen.</p><div class='g-recaptcha'></div><noscript>Please enable "
+        "JavaScript to "
+        "continue</noscript>",
+    ),
     "a page behind cloudflare": page(
         "The mill",
         f"<article><p>{STORY}</p></article><script>(function(){{window.__CF$cv$params={{r:'8'}};"

@@ -163,6 +163,17 @@ def test_pages_of_ones_own_are_searched_and_opened(here: Path, command: str, pag
     assert "Salen" in found.turns[1].observation
 
 
+def test_pages_that_were_changed_are_another_rollout(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("rollout", "q.jsonl", "--pages", "pages")
+    assert run(*asked, out=here / "out") == 0
+    assert run(*asked, out=here / "out") == 0  # the same once more
+    (here / "pages" / "inn.txt").write_text("The inn is open again.")
+    assert run(*asked, out=here / "out") == 1
+    assert "holds a rollout with another pages_as" in line_of(capsys)
+
+
 def test_a_question_is_asked_about_ones_own_pages(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,8 +65,9 @@ class ToolPlan:
         if self.kind not in get_args(ToolKind) or self.kind == "live":
             return {"tools": self.kind, **self.settings}
         if self.options.pages is not None:
-            pages = str(self.options.pages.resolve())
-            return {"tools": "offline", "pages": pages, **self.settings}
+            pages = self.options.pages.resolve()
+            known = {"pages": str(pages), "pages_as": _fingerprint(pages)}
+            return {"tools": "offline", **known, **self.settings}
         if self.kind == "recorded":
             web = str(Path(str(self.options.web)).resolve())
             return {"tools": "recorded", "web": web, **self.settings}
@@ -117,6 +120,17 @@ class ToolPlan:
                 f"({called('pages')})"
             )
         return LiveTools.from_env(**self.settings)
+
+
+def _fingerprint(path: Path) -> str:
+    """Tells the files of pages apart without reading them: names, sizes and times."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    facts = [
+        (str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns)
+        for file in files
+        if file.is_file()
+    ]
+    return hashlib.sha256(json.dumps(facts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def plan_tools(

@@ -19,12 +19,12 @@ from agents.rollout import EpisodeId, RolloutSettings, stream
 from drv_env.episode import Ending, Episode, ObservationKind
 from drv_env.game import Game
 from drv_env.play import Played
-from drv_env.protocol import Answer, Search, ToolCall, Visit, read_turn
+from drv_env.protocol import Answer, ReadingRule, Search, ToolCall, Visit, read_turn
 from drv_env.tasks import Task, TaskLike
 from drv_env.tools.base import ToolResult
 from drv_env.urls import canonical_url
 from replay.observations import Found, Seen, read_search, read_visit
-from replay.recorded import NO_GOLD
+from replay.recorded import NO_GOLD, rule_of
 from replay.template import ChatTemplate
 from replay.trajectory import Trajectory, TurnRecord
 
@@ -39,6 +39,15 @@ _AFTER_URL = ".,;:!?)]}'*`…。，"
 @dataclass(frozen=True, slots=True)
 class Thought:
     """What the agent thinks, before it acts; numbers of turns are from 1."""
+
+    turn: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What the agent wrote where neither a call nor an answer can be read; a :class:`Remark`
+    follows, unless the episode ends with it."""
 
     turn: int
     text: str
@@ -112,7 +121,7 @@ class Answered:
     ending: Ending
 
 
-Event = Thought | Called | Finding | Remark | Answered
+Event = Thought | Unread | Called | Finding | Remark | Answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +184,9 @@ async def research(
     def on_sampled(key: EpisodeId, episode: Episode, text: str) -> None:
         reading = read_turn(text, episode.rules.reading)
         number = len(episode.turns) + 1
-        if reading.thought:
+        if reading.is_unread:
+            tell(Unread(number, text))
+        elif reading.thought:
             tell(Thought(number, reading.thought))
         carried_out = episode.forced is None  # after the request for the answer no call is
         if carried_out and reading.action is not None and not isinstance(reading.action, Answer):
@@ -214,6 +225,7 @@ def sources(trajectory: Trajectory) -> list[Source]:
     """
     titles: dict[str, str] = {}
     opened: dict[str, str] = {}
+    rule = rule_of(trajectory)
     for turn in trajectory.turns:
         if turn.observation is None or turn.observation_kind != ObservationKind.RESULT:
             continue
@@ -221,7 +233,7 @@ def sources(trajectory: Trajectory) -> list[Source]:
             if hit.title:
                 titles.setdefault(canonical_url(hit.url), hit.title)
         if turn.tool == "visit" and turn.tool_status == "ok":
-            for url in _read_pages(turn):
+            for url in _read_pages(turn, rule):
                 opened.setdefault(canonical_url(url), url)
     said = trajectory.turns[-1].text if trajectory.answer is not None else ""
     found = [Source(url, titles.get(page, ""), _names(said, url)) for page, url in opened.items()]
@@ -260,8 +272,8 @@ def _hits(tool: str | None, text: str) -> list[Found]:
     return (read_search(text) or []) if tool == "search" else []
 
 
-def _read_pages(turn: TurnRecord) -> list[str]:
-    action = read_turn(turn.text).action
+def _read_pages(turn: TurnRecord, rule: ReadingRule) -> list[str]:
+    action = read_turn(turn.text, rule).action
     asked = set(map(canonical_url, action.urls)) if isinstance(action, Visit) else set()
     pages = read_visit(turn.observation or "") or []
     return [page.url for page in pages if page.texts and canonical_url(page.url) in asked]

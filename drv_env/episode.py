@@ -10,12 +10,12 @@ The rules, all of them:
 * Every turn before the final answer is a tool turn, malformed ones included, and costs
   one of ``max_turns``.  The last of them is not carried out: the request for the answer
   takes its output's place.
-* When a budget (turns, context, seconds, cost) is reached, or an observation would not fit
-  into the context, the request for the answer takes the observation's place.  One
-  further turn follows and closes the episode, whatever it holds.
+* When a budget (turns, context, seconds, cost, unreadable turns in a row) is reached, or an
+  observation would not fit into the context, the request for the answer takes the
+  observation's place.  One further turn follows and closes the episode, whatever it holds.
 * Before each turn that may still call a tool, the context has room for that turn, the
   request for the answer, and the answer's turn.
-* :meth:`Episode.cut_short` does the same at once as ``max_seconds`` does when they are over.
+* :meth:`Episode.cut_short` does the same at once as a budget does that is reached.
 * ``max_failures`` failed calls in a row break the episode; so does
   :meth:`Episode.break_off`, for whatever the caller lost (a judge, an engine).
 * Everything that affects a transition stands in this file.  It doesn't know how tools
@@ -34,7 +34,6 @@ from drv_env.call_keys import call_key
 from drv_env.context import ContextCounter, Message
 from drv_env.errors import DrvError, SettingError, ToolError
 from drv_env.protocol import (
-    UNUSABLE_ARGUMENTS,
     Action,
     Answer,
     Reading,
@@ -67,17 +66,33 @@ class Ending(StrEnum):
     FORCED_CONTEXT = "forced_context"
     FORCED_TIME = "forced_time"
     FORCED_COST = "forced_cost"
+    FORCED_UNREADABLE = "forced_unreadable"
     NO_ANSWER = "no_answer"
     BROKEN = "broken"
 
 
-Budget = Literal["turns", "context", "time", "cost"]
-_FORCED: dict[Budget, Ending] = {
+Budget = Literal["turns", "context", "time", "cost", "unreadable"]
+FORCED: dict[Budget, Ending] = {
     "turns": Ending.FORCED_TURNS,
     "context": Ending.FORCED_CONTEXT,
     "time": Ending.FORCED_TIME,
     "cost": Ending.FORCED_COST,
+    "unreadable": Ending.FORCED_UNREADABLE,
 }
+"""How an episode ends that was asked for its answer, by the budget that was reached."""
+
+
+_HELD_BACK: tuple[Budget, ...] = ("turns", "context", "time", "cost")
+"""Budgets whose request always has room; another that has none gives way to that of context."""
+
+
+def forced_ending(budget: Budget, answered: bool) -> Ending:
+    """The ending after the request for the answer.
+
+    Without an answer it is ``no_answer``, but where nothing could be read turn after turn
+    the ending goes on saying so.
+    """
+    return FORCED[budget] if answered or budget == "unreadable" else Ending.NO_ANSWER
 
 
 class ObservationKind(StrEnum):
@@ -129,7 +144,10 @@ class Rules:
         max_cost: US dollars that the episode's calls may cost before the answer is asked
             for, or None.
         max_failures: failed calls in a row that break the episode, at least 1.
-        reading: how turns are read, see :func:`drv_env.protocol.read_turn`.
+        max_unreadable: turns in a row of which nothing can be read before the answer is asked
+            for, at least 1, or None for no bound.
+        reading: how turns are read and judged, see :func:`drv_env.protocol.read_turn`; with
+            ``"thought_optional"`` the environment's own texts don't ask for a thought.
 
     Raises:
         SettingError: naming a value that can't work.
@@ -145,6 +163,7 @@ class Rules:
     max_seconds: float | None = None
     max_cost: float | None = None
     max_failures: int = 3
+    max_unreadable: int | None = 5
     reading: ReadingRule = "default"
 
     def __post_init__(self) -> None:
@@ -153,6 +172,7 @@ class Rules:
             max_turns=at_least(1),
             max_turn_tokens=at_least(1),
             max_failures=at_least(1),
+            max_unreadable=at_least(1),
             max_seconds=above(0),
             max_cost=above(0),
         )
@@ -161,6 +181,11 @@ class Rules:
                 "with count_forced_turn, max_turns must be at least 2 (one tool turn and the "
                 f"answer), got {self.max_turns}"
             )
+
+    @property
+    def thought_optional(self) -> bool:
+        """Whether a turn may come without a thought."""
+        return self.reading == "thought_optional"
 
     @property
     def tool_turns(self) -> int:
@@ -233,7 +258,8 @@ class Episode:
         self._forced: Budget | None = None
         self._pending: Turn | None = None
         self._failures = 0
-        self._cut_short = False
+        self._unreadable = 0
+        self._cut_short: Budget | None = None
         self._seen: set[tuple[object, ...]] = set()
         self._names = tuple(tool.name for tool in rules.tools)
         self.messages: list[Message] = _opening_messages(task, rules)
@@ -243,7 +269,8 @@ class Episode:
         """Context tokens so far; stays 0 without a counter."""
         if counter is not None:
             self.context = counter.opening(self.messages)
-        self._held_back = 2 * rules.max_turn_tokens + max(map(self._size, map(_request, _FORCED)))
+        requests = (self._size(self._request(budget)) for budget in _HELD_BACK)
+        self._held_back = 2 * rules.max_turn_tokens + max(requests)
         self._check_room(break_without_room)
 
     @property
@@ -288,7 +315,7 @@ class Episode:
         if tokens is None and self._counter is not None:
             tokens = self._counter.turn(text)
         self.context += tokens or 0
-        well_formed = format_verdict(text, final)
+        well_formed = format_verdict(text, final, self.rules.reading)
         turn = Turn(len(self.turns) + 1, text, reading, well_formed, tokens)
         self.turns.append(turn)
         self.messages.append({"role": "assistant", "content": text})
@@ -321,15 +348,17 @@ class Episode:
                 )
         else:
             self._failures = 0
+        if self._cut_short is not None:
+            return self._ask_for_answer(turn, self._cut_short)
         if self._out_of_time():
             return self._ask_for_answer(turn, "time")
         if self.rules.max_cost is not None and self.cost >= self.rules.max_cost:
             return self._ask_for_answer(turn, "cost")
         return self._observe(turn, result.text, ObservationKind.RESULT)
 
-    def cut_short(self) -> None:
-        """Time is up, whatever the clock says: the next observation asks for the answer."""
-        self._cut_short = True
+    def cut_short(self, budget: Budget = "time") -> None:
+        """The budget is used up, whatever is counted: the next observation asks for the answer."""
+        self._cut_short = budget
 
     def break_off(self, error: DrvError) -> Closed:
         """Record that the episode is broken, and why.  The only place that does.
@@ -345,11 +374,11 @@ class Episode:
 
     def _act(self, turn: Turn, reading: Reading) -> Call | Observation:
         action = reading.action
+        if reading.is_unread:
+            return self._ask_again(turn, reading)
+        self._unreadable = 0
         if action is None or isinstance(action, Answer):
-            if reading.problem in UNUSABLE_ARGUMENTS:
-                return self._refuse(turn, reading.complaint)
-            text = prompts.malformed(reading.complaint)
-            return self._observe(turn, text, ObservationKind.MALFORMED)
+            return self._refuse(turn, reading.complaint)
         call = Call(action, self.task, turn.number)
         if call.name not in self._names:
             return self._refuse(turn, prompts.unknown_tool(call.name, self._names))
@@ -365,6 +394,15 @@ class Episode:
         self._pending = turn
         return call
 
+    def _ask_again(self, turn: Turn, reading: Reading) -> Observation:
+        self._unreadable += 1
+        limit = self.rules.max_unreadable
+        if limit is not None and self._unreadable >= limit:
+            fits = self._has_room(self._size(self._request("unreadable")))
+            return self._ask_for_answer(turn, "unreadable" if fits else "context")
+        text = prompts.malformed(reading.complaint, self.rules.thought_optional)
+        return self._observe(turn, text, ObservationKind.MALFORMED)
+
     def _refuse(self, turn: Turn, complaint: str) -> Observation:
         return self._observe(turn, prompts.refused(complaint), ObservationKind.REFUSED)
 
@@ -376,9 +414,10 @@ class Episode:
     def _close(self, action: Action | None) -> Closed:
         if isinstance(action, Answer):
             self.answer = action.text.strip()
-            self.ending = Ending.ANSWERED if self._forced is None else _FORCED[self._forced]
+        if self._forced is None:
+            self.ending = Ending.ANSWERED
         else:
-            self.ending = Ending.NO_ANSWER
+            self.ending = forced_ending(self._forced, self.answer is not None)
         return Closed(self.ending, self.answer)
 
     def _observe(self, turn: Turn, text: str, kind: ObservationKind) -> Observation:
@@ -390,8 +429,12 @@ class Episode:
 
     def _ask_for_answer(self, turn: Turn, budget: Budget) -> Observation:
         self._forced = budget
-        observation = _request(budget)
+        observation = self._request(budget)
         return self._append(turn, observation, self._size(observation))
+
+    def _request(self, budget: Budget) -> Observation:
+        text = prompts.answer_request(budget, self.rules.thought_optional)
+        return Observation(text, ObservationKind.BUDGET)
 
     def _append(self, turn: Turn, observation: Observation, size: int) -> Observation:
         turn.observation = observation
@@ -404,6 +447,8 @@ class Episode:
     def _spent(self) -> Budget | None:
         if len(self.turns) >= self.rules.tool_turns:
             return "turns"
+        if self._cut_short is not None:
+            return self._cut_short
         if self._out_of_time():
             return "time"
         if not self._fits(self.context):
@@ -412,8 +457,6 @@ class Episode:
 
     def _out_of_time(self) -> bool:
         limit = self.rules.max_seconds
-        if self._cut_short:
-            return True
         return limit is not None and self._now() - self._started >= limit
 
     def _now(self) -> float:
@@ -435,6 +478,11 @@ class Episode:
             return True
         return context + self._held_back <= self.rules.max_context
 
+    def _has_room(self, size: int) -> bool:
+        """Whether a request of that size leaves room for the answer."""
+        limit = self.rules.max_context
+        return limit is None or self.context + size + self.rules.max_turn_tokens <= limit
+
     def _size(self, observation: Observation) -> int:
         return 0 if self._counter is None else self._counter.observation(observation.message)
 
@@ -454,14 +502,10 @@ class Episode:
             self.break_off(error)
 
 
-def _request(budget: Budget) -> Observation:
-    return Observation(prompts.answer_request(budget), ObservationKind.BUDGET)
-
-
 def _opening_messages(task: Task, rules: Rules) -> list[Message]:
     prompt = rules.system_prompt
     if prompt is None:
-        prompt = prompts.build_system_prompt(rules.tools, rules.date)
+        prompt = prompts.build_system_prompt(rules.tools, rules.date, rules.thought_optional)
     messages: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
     messages.append({"role": "user", "content": task.question})
     return messages

@@ -108,6 +108,11 @@ class Reading:
     complaint: str = ""
     written: ToolCall | Answer | None = None
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether the turn holds nothing that could be read, not even a call that can't work."""
+        return self.problem is not None and self.problem not in UNUSABLE_ARGUMENTS
+
 
 def read_turn(text: str, rule: ReadingRule = "default") -> Reading:
     """Read one whole assistant turn, tolerantly.

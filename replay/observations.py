@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from drv_env import prompts
-from drv_env.episode import Budget, ObservationKind
+from drv_env.episode import FORCED, Budget, ObservationKind
 from drv_env.protocol import PAGE_SEPARATOR, Search, ToolCall, Visit
 from drv_env.tools.base import Status
 from replay.search_text import has_header, parse_search_text
@@ -65,7 +65,12 @@ _OWN_WORDS: tuple[tuple[str, ObservationKind], ...] = (
     (prompts.malformed("\x00").partition("\x00")[0], ObservationKind.MALFORMED),
     (prompts.refused("\x00").partition("\x00")[0], ObservationKind.REFUSED),
 )
-_BUDGETS: tuple[Budget, ...] = ("turns", "context", "time")
+_MALFORMED_END = prompts.malformed("\x00", thought_optional=True).partition("\x00")[2]
+_REQUESTS: dict[str, Budget] = {
+    prompts.answer_request(budget, thought_optional): budget
+    for budget in FORCED
+    for thought_optional in (False, True)
+}
 
 
 def read_search(text: str) -> list[Found] | None:
@@ -123,7 +128,15 @@ def own_words(text: str) -> ObservationKind | None:
 
 def asked_budget(text: str) -> Budget | None:
     """The budget that ran out, where the text is the environment's request for the answer."""
-    return next((name for name in _BUDGETS if text == prompts.answer_request(name)), None)
+    return _REQUESTS.get(text)
+
+
+def leaves_thought_out(text: str) -> bool:
+    """Whether the text is the environment's own and tells an agent that needs no thought."""
+    requests = (prompts.answer_request(budget, True) for budget in FORCED)
+    return text in requests or (
+        own_words(text) is ObservationKind.MALFORMED and text.endswith(_MALFORMED_END)
+    )
 
 
 def status_of(action: Search | Visit | ToolCall, text: str) -> Status:

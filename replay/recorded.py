@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from drv_env.call_keys import call_key
-from drv_env.episode import Ending, Message, ObservationKind
+from drv_env.episode import Ending, Message, ObservationKind, forced_ending
 from drv_env.errors import TaskDataError
 from drv_env.protocol import (
     END_RESPONSE,
@@ -23,6 +23,7 @@ from drv_env.protocol import (
     THINK,
     UNUSABLE_ARGUMENTS,
     Answer,
+    Problem,
     Reading,
     ReadingRule,
     Search,
@@ -35,17 +36,11 @@ from drv_env.protocol import (
 )
 from drv_env.rewards.records import TurnReward
 from drv_env.tasks import Task
-from replay.observations import asked_budget, own_words, status_of
+from replay.observations import asked_budget, leaves_thought_out, own_words, status_of
 from replay.trajectory import Trajectory, TurnRecord
 
 NO_GOLD = "(no gold answer was recorded)"
 """Stands for the gold answer of a recording that came without one."""
-
-_FORCED = {
-    "turns": Ending.FORCED_TURNS,
-    "context": Ending.FORCED_CONTEXT,
-    "time": Ending.FORCED_TIME,
-}
 
 
 def from_messages(
@@ -140,17 +135,26 @@ def body_of(content: str) -> str:
 
 
 def reading_rule(turns: Iterable[tuple[str, str | None]]) -> ReadingRule:
-    """How a recording's turns are read: by whether its model thinks in tags.
+    """How a recording's turns are read: by whether its model needed to think in tags.
 
     Args:
-        turns: texts with their observations.  Where none has a thought's tag, and none was
-            answered that it can't be read, a turn needs no thought.
+        turns: texts with their observations.  No thought is needed where a turn without one
+            was carried out or taken for the answer, or where the environment says so; nor
+            where no turn has a thought's tag and nobody asked for one.
     """
+    thinks = asked = False
     for text, observation in turns:
-        told = None if observation is None else own_words(observation)
-        if THINK in text or END_THINK in text or told is ObservationKind.MALFORMED:
-            return "default"
-    return "thought_optional"
+        if observation is not None and leaves_thought_out(observation):
+            return "thought_optional"
+        own = None if observation is None else own_words(observation)
+        if own is None and not (asked and observation is None):
+            bare = read_turn(text).problem is Problem.NO_THOUGHT
+            if bare and read_turn(text, "thought_optional").action is not None:
+                return "thought_optional"
+        asked = own is ObservationKind.BUDGET
+        complained = own in (ObservationKind.MALFORMED, ObservationKind.BUDGET)
+        thinks = thinks or complained or THINK in text or END_THINK in text
+    return "default" if thinks else "thought_optional"
 
 
 def rule_of(trajectory: Trajectory) -> ReadingRule:
@@ -225,7 +229,7 @@ def _turn(
         "thought": reading.thought,
         "action": _name(reading),
         "problem": None if reading.problem is None else str(reading.problem),
-        "well_formed": format_verdict(text, final),
+        "well_formed": format_verdict(text, final, rule),
         "observation": observation,
     }
     action = reading.action
@@ -254,8 +258,8 @@ def _name(reading: Reading) -> str | None:
 
 
 def _ending(turns: Sequence[TurnRecord], answer: str | None) -> Ending:
-    if answer is None:
-        return Ending.NO_ANSWER
     before = turns[-2].observation if len(turns) > 1 else None
     budget = None if before is None else asked_budget(before)
-    return Ending.ANSWERED if budget is None else _FORCED[budget]
+    if budget is not None:
+        return forced_ending(budget, answer is not None)
+    return Ending.NO_ANSWER if answer is None else Ending.ANSWERED

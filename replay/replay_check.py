@@ -17,11 +17,9 @@ from drv_env.rewards.records import TurnReward
 from drv_env.tasks import Task
 from drv_env.tools.base import Tools
 from replay.observations import asked_budget
-from replay.recorded import recording_id
+from replay.recorded import recording_id, rule_of
 from replay.trajectory import Trajectory, TurnRecord
 from replay.web import RECORDING
-
-_ROOM = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +101,6 @@ class ReplayCheck:
         return self.trajectories > 0 and self.whole == self.trajectories
 
 
-class _Budget:
-    """A clock and a context counter that say "enough" when they are told to."""
-
-    def __init__(self) -> None:
-        self.spent = False
-
-    def __call__(self) -> float:
-        return 2.0 if self.spent else 0.0
-
-    def opening(self, messages: object) -> int:
-        return 0
-
-    def turn(self, text: str) -> int:
-        return _ROOM if self.spent else 0
-
-    def observation(self, message: str) -> int:
-        return 0
-
-
 def replay_trajectory(trajectory: Trajectory, tools: Tools, number: int = 0) -> Replay:
     """Play a recorded trajectory through the env, its turns as they were written.
 
@@ -142,29 +121,20 @@ def replay_trajectory(trajectory: Trajectory, tools: Tools, number: int = 0) -> 
         metadata={**trajectory.task.metadata, RECORDING: recording_id(trajectory)},
     )
     budget, forced = _forced(trajectory)
-    spent = _Budget()
     rules = Rules(
         tools=tuple(tools.schemas),
         system_prompt=system,
-        max_turns=forced if budget == "turns" else len(trajectory.turns) + 1,
+        max_turns=len(trajectory.turns) + 1,
         max_failures=len(trajectory.turns) + 1,
-        max_seconds=1.0 if budget == "time" else None,
-        max_context=_ROOM if budget == "context" else None,
-        max_turn_tokens=1,
+        max_unreadable=None,
+        reading=rule_of(trajectory),
     )
     recorded_outcome = trajectory.outcome or 0.0
 
     def outcome(answer: str, task: Task) -> float:
         return recorded_outcome
 
-    env = DeepResearchEnv(
-        [task],
-        tools,
-        outcome=outcome,
-        rules=rules,
-        counter=spent if budget == "context" else None,
-        clock=spent,
-    )
+    env = DeepResearchEnv([task], tools, outcome=outcome, rules=rules)
     env.reset(options={"task": task})
     rewards: list[TurnReward] = []
     compared, matched = 0, 0
@@ -173,7 +143,8 @@ def replay_trajectory(trajectory: Trajectory, tools: Tools, number: int = 0) -> 
         roles = [message["role"] for message in opening]
         first = Mismatch(number, 0, f"the env can't open with messages {roles}", "", "")
     for index, turn in enumerate(trajectory.turns, start=1):
-        spent.spent = budget in ("time", "context") and index == forced
+        if budget is not None and index == forced:
+            env.episode.cut_short(budget)
         if env.episode.ending is None:
             if turn.observation is None and turn.action not in (None, "answer"):
                 break  # the recording ends with a call that was never answered

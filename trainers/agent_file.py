@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from agents.engines.base import Sampling
@@ -47,6 +48,8 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         "max_turn_tokens": (int,),
         "max_seconds": (int, float),
         "max_cost": (int, float),
+        "max_unreadable": (int, NoneType),
+        "reading": (str,),
     },
     "sampling": {
         "temperature": (int, float),
@@ -114,13 +117,18 @@ def agent_of(
     """What a file says of a model that plays so.
 
     Args:
-        rules: of an episode, by name; what has no place in the file, or is None, is left out.
+        rules: of an episode, by name; what has no place in the file is left out, and so is None
+            where it doesn't say that there is no bound.
         sampling: of its turns.
         offline: worlds and settings of offline tools, where it has those.
         questions: about the worlds, where it was asked those.
     """
     return {
-        "rules": {name: rules[name] for name in _SECTIONS["rules"] if rules.get(name) is not None},
+        "rules": {
+            name: rules[name]
+            for name, kinds in _SECTIONS["rules"].items()
+            if name in rules and (rules[name] is not None or NoneType in kinds)
+        },
         "sampling": {name: getattr(sampling, name) for name in _SECTIONS["sampling"]},
         "offline": dict(offline or {}),
         "questions": dict(questions or {}),

@@ -490,6 +490,86 @@ def test_take_and_give_alternate() -> None:
     assert len(episode.turns) == 1
 
 
+# ---- turns that can't be read ---------------------------------------------------------
+
+
+def unread(episode: Episode, *texts: str) -> list[ObservationKind | Ending | None]:
+    """What comes of turns: the kinds of observations, or how it ended."""
+    steps = [play(episode, text) for text in texts]
+    return [step.ending if isinstance(step, Closed) else kind(step) for step in steps]
+
+
+MALFORMED, BUDGET = ObservationKind.MALFORMED, ObservationKind.BUDGET
+
+
+def test_turns_that_can_not_be_read_in_a_row_are_a_budget() -> None:
+    episode = new()
+    assert unread(episode, *["hello"] * 6) == [*[MALFORMED] * 4, BUDGET, Ending.FORCED_UNREADABLE]
+    assert (episode.forced, episode.answer, episode.ending) == (
+        "unreadable",
+        None,
+        Ending.FORCED_UNREADABLE,
+    )
+    assert episode.turns[4].observation is not None
+    assert "unreadable" in episode.turns[4].observation.text
+    for closing, answer in ((ANSWER, "Paris"), (SEARCH, None)):
+        episode = new(max_unreadable=2)
+        unread(episode, "a", "<think>b</think>")
+        assert episode.take(closing) == Closed(Ending.FORCED_UNREADABLE, answer)
+    episode = new(max_unreadable=1)
+    assert unread(episode, "a", "b") == [BUDGET, Ending.FORCED_UNREADABLE]
+
+
+def test_a_turn_that_is_read_begins_the_count_anew() -> None:
+    episode = new(max_unreadable=3)
+    refused = render_turn("t", ToolCall("none", {}))
+    unusable = '<think>t</think><tool_call>{"name": "search", "arguments": {}}</tool_call>'
+    for readable in (SEARCH, refused, unusable):
+        assert unread(episode, "a", "b", readable)[:2] == [MALFORMED, MALFORMED]
+    assert unread(episode, "a", "b", "c") == [MALFORMED, MALFORMED, BUDGET]
+    assert len(episode.turns) == 12
+
+
+def test_without_the_bound_unreadable_turns_cost_a_turn_each() -> None:
+    episode = new(max_unreadable=None, max_turns=9)
+    assert unread(episode, *["a"] * 10) == [*[MALFORMED] * 8, BUDGET, Ending.NO_ANSWER]
+    assert episode.forced == "turns"
+    assert unread(new(max_unreadable=2, max_turns=2), "a", "b", "c")[1:] == [
+        BUDGET,
+        Ending.NO_ANSWER,
+    ]
+
+
+def test_its_request_gives_way_to_that_of_context_where_it_does_not_fit() -> None:
+    for size, budget in ((27, "unreadable"), (28, "context")):
+        counter = Sized()
+        counter.sizes[prompts.answer_request("unreadable")] = size
+        # opening 10, one turn of 20; room for a turn of 20, a request of 7 and an answer of 20
+        rules = Rules(max_context=10 + 20 + 20 + 7 + 20, max_turn_tokens=20, max_unreadable=1)
+        episode = Episode(TASK, rules, counter)
+        episode.take("hello")
+        assert episode.forced == budget
+        assert episode.context + 20 <= 10 + 20 + 20 + 7 + 20
+
+
+def test_where_the_thought_is_optional_nobody_asks_for_one() -> None:
+    episode = new(reading="thought_optional", max_unreadable=2)
+    assert "<think>" in new().opening[0]["content"]
+    assert "<think>" not in episode.opening[0]["content"]
+    bare = SEARCH.partition("</think>\n")[2]
+    assert isinstance(episode.take(bare), Call)
+    episode.give(OK)
+    assert episode.turns[0].well_formed
+    said = [episode.take("hello"), episode.take("hello")]
+    assert [kind(step) for step in said] == [MALFORMED, BUDGET]
+    assert all(isinstance(step, Observation) and "<think>" not in step.text for step in said)
+    assert episode.take("<answer>Paris</answer>") == Closed(Ending.FORCED_UNREADABLE, "Paris")
+    assert episode.turns[-1].well_formed
+    default = new()
+    default.take(bare)
+    assert not default.turns[0].well_formed
+
+
 def test_endings_are_a_closed_set() -> None:
     assert {str(ending) for ending in Ending} == {
         "answered",
@@ -497,6 +577,7 @@ def test_endings_are_a_closed_set() -> None:
         "forced_context",
         "forced_time",
         "forced_cost",
+        "forced_unreadable",
         "no_answer",
         "broken",
     }
@@ -508,6 +589,8 @@ def test_endings_are_a_closed_set() -> None:
         ({"max_turns": 0}, "max_turns .* got 0"),
         ({"max_turn_tokens": 0}, "max_turn_tokens .* got 0"),
         ({"max_failures": -1}, "max_failures .* got -1"),
+        ({"max_unreadable": 0}, "max_unreadable .* got 0"),
+        ({"reading": "loose"}, "reading .* 'loose'"),
         ({"max_turns": 1, "count_forced_turn": True}, "max_turns .* got 1"),
         ({"max_seconds": 0.0}, "max_seconds .* got 0"),
         ({"max_seconds": float("nan")}, "max_seconds .* got nan"),

@@ -16,6 +16,8 @@ import tyro
 EngineKind = Literal["transformers", "vllm", "openai", "openai-ids"]
 ToolKind = Literal["live", "offline", "recorded"]
 Part = Literal["train", "validation", "test"]
+ReadingName = Literal["default", "thought_optional", "released"]
+"""As :data:`drv_env.protocol.ReadingRule`, which is not imported for what it brings along."""
 
 Called = Callable[[str], str]
 """What the user calls a setting: an option here, a place in a file elsewhere."""
@@ -103,6 +105,15 @@ class RuleOptions:
     """Seconds before the answer is asked for."""
     max_cost: _Float = None
     """US dollars that calls may cost before the answer is asked for."""
+    max_unreadable: _Int = None
+    """Turns in a row that can't be read before the answer is asked for: 5 by default; 0 for no
+    bound."""
+    reading: Annotated[
+        ReadingName | None,
+        tyro.conf.arg(metavar="{default,thought_optional,released}", help_behavior_hint=""),
+    ] = None
+    """How turns are read: default needs <think>; thought_optional is for models that write none;
+    released is DR-Venus's own."""
     system_prompt: _Path = None
     """A file, in place of the project's own prompt."""
     date: _Text = None

@@ -50,7 +50,7 @@ PUBLISHED_SAMPLING: dict[str, Any] = {
 }
 RULES = (
     *("max_turns", "count_forced_turn", "max_context", "max_turn_tokens"),
-    *("max_seconds", "max_cost"),
+    *("max_seconds", "max_cost", "reading"),
 )
 """Rules that an option, or a checkpoint, sets as they are."""
 PUBLISHED_RULES: dict[str, Any] = {
@@ -281,6 +281,8 @@ def _bounds(
     for name in RULES:
         if getattr(options, name) is not None:
             bounds[name] = getattr(options, name)
+    if options.max_unreadable is not None:
+        bounds["max_unreadable"] = options.max_unreadable or None
     if options.system_prompt is not None:
         bounds["system_prompt"] = read_system_prompt(options.system_prompt)
     if options.date is not None:

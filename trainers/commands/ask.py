@@ -133,11 +133,39 @@ def report(trajectory: Trajectory, seconds: float) -> dict[str, Any]:
         "error": trajectory.error,
         "sources": [asdict(source) for source in sources(trajectory)],
         "turns": len(trajectory.turns),
+        "unread": _unread(trajectory),
+        "hint": _hint(trajectory),
         "tokens": sum(tokens) if tokens else None,
         "seconds": round(seconds, 3),
         "cost": sum(turn.cost for turn in trajectory.turns),
         "provenance": dict(trajectory.provenance),
     }
+
+
+def _unread(trajectory: Trajectory) -> list[dict[str, Any]]:
+    """The turns of which nothing could be read, and why."""
+    from drv_env.protocol import UNUSABLE_ARGUMENTS
+
+    return [
+        {"turn": number, "problem": turn.problem, "text": turn.text}
+        for number, turn in enumerate(trajectory.turns, start=1)
+        if turn.problem is not None and turn.problem not in UNUSABLE_ARGUMENTS
+    ]
+
+
+def _hint(trajectory: Trajectory) -> str | None:
+    """What would make an episode without an answer readable, if it is known."""
+    from drv_env.protocol import Problem, read_turn
+
+    if trajectory.answer is not None:
+        return None
+    bare = [turn.text for turn in trajectory.turns if turn.problem == Problem.NO_THOUGHT]
+    if not any(read_turn(text, "thought_optional").action for text in bare):
+        return None
+    return (
+        "The model writes calls and answers without <think>: --reading thought_optional reads "
+        "them, --reading default needs a thought."
+    )
 
 
 def _task(question: str, tools: ToolPlan) -> Task:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from agents.research import Answered, Called, Event, Finding, Remark, Thought
+from agents.research import Answered, Called, Event, Finding, Remark, Thought, Unread
 from drv_env.calls import render_call
 from drv_env.printable import printable
 from drv_env.protocol import Search, Visit
@@ -22,8 +22,10 @@ HITS = 10
 """Search results that are shown of a call."""
 EVIDENCE_LINES = 4
 """Lines that are shown of a page."""
+UNREAD_LINES = 40
+"""Lines that are shown of a turn that could not be read."""
 LONGEST_LINE = 300
-"""Characters that are shown of a line from the web."""
+"""Characters that are shown of a line from the web, or of an unreadable turn."""
 
 
 class Screen:
@@ -53,6 +55,9 @@ class Screen:
         match event:
             case Thought(turn, text):
                 self._line(f"{turn}. {text}", "dim")
+            case Unread(turn, text):
+                self._line(f"{turn}. (unreadable)", "yellow")
+                self._line(_indented(_first_lines(text, UNREAD_LINES)) or "    (nothing)")
             case Called(_, action):
                 self._line(f"→ {_call(action)}", "cyan")
             case Finding():
@@ -71,6 +76,8 @@ class Screen:
             self._line(told["answer"], "bold")
         elif told["error"] is None:
             self._line(f"No answer was given ({told['ending']}).", "bold yellow")
+            if told["hint"]:
+                self._line(told["hint"], "yellow")
         if told["sources"]:
             self._line("")
             self._line("Sources (* named with the answer):")

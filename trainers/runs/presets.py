@@ -55,6 +55,7 @@ PAPER_RL: Mapping[str, Any] = {
         "max_turn_tokens": 8_192,  # report, RL: tokens a turn
         "max_turns": 200,  # report, RL; train_igpo.sh
         "count_forced_turn": True,  # release: the 200th turn is the one that must answer
+        "max_unreadable": 0,  # release: turns that can't be read cost a turn and nothing else
     },
     "tools": {"kind": "live"},  # report: Serper, Jina Reader and a summarising model
     "outcome": "judge",  # report, RL: outcome by an LLM judge

@@ -118,6 +118,28 @@ def test_what_was_malformed_and_what_failed_is_shown(capsys):
     assert "Sources" not in shown
 
 
+def test_what_the_model_wrote_is_shown_where_nothing_can_be_read(capsys):
+    def policy(messages):
+        return f"I would say\n\x1b[1m<answer>{TASK.answers[0]}</answer>"
+
+    with ChatServer(policy) as server:
+        assert main(asking(server)) == 0
+        shown = capsys.readouterr().out
+        assert main(asking(server, "--json", "--max-unreadable", "2")) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert main(asking(server, "--json", "--reading", "thought_optional")) == 0
+        read = json.loads(capsys.readouterr().out)
+    assert shown.count("    \\x1b[1m<answer>") == 6
+    assert "6. (unreadable)" in shown
+    assert "malformed: This turn could not be read" in shown
+    assert "No answer was given (forced_unreadable)." in shown
+    assert "--reading thought_optional" in shown
+    assert (told["ending"], told["answer"], told["turns"]) == ("forced_unreadable", None, 3)
+    assert [turn["problem"] for turn in told["unread"]] == ["no_thought"] * 3
+    assert (read["answer"], read["ending"], read["turns"]) == (TASK.answers[0], "answered", 1)
+    assert (read["unread"], read["hint"]) == ([], None)
+
+
 def test_a_page_or_a_model_cannot_move_the_cursor(capsys):
     def policy(messages):
         return render_turn("\x1b[2J[bold]red[/bold]", Answer("\x1b]0;title\x07X"))

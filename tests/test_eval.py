@@ -9,7 +9,7 @@ from drv_env.worlds import WorldRecipe, questions
 from replay.store import read_trajectories
 from tests.chat_server import ChatServer, Knowing
 from tests.small_agent import save_small_agent
-from trainers.agent_file import agent_of, checked_agent, read_agent
+from trainers.agent_file import agent_of, checked_agent, read_agent, write_agent
 from trainers.cli import main
 from trainers.commands.agent_options import AgentOptions, ModelOptions, RuleOptions
 from trainers.commands.agent_setup import plan_agent
@@ -84,6 +84,30 @@ def test_the_forced_turn_counts_where_an_option_says_so_and_goes_into_agent_json
     assert told[1]["count_forced_turn"] is True
     with pytest.raises(SettingError, match="count_forced_turn can't be 1"):
         checked_agent({"rules": {"count_forced_turn": 1}})
+
+
+@pytest.mark.parametrize(
+    ("given", "unreadable"), [({}, 5), ({"max_unreadable": 2}, 2), ({"max_unreadable": 0}, None)]
+)
+def test_the_bound_on_unreadable_turns_and_the_reading_go_into_agent_json(
+    checkpoint, tmp_path, given, unreadable
+):
+    import shutil
+
+    options = RuleOptions(reading="thought_optional", **given)
+    folders = [checkpoint, shutil.copytree(checkpoint, tmp_path / "again")]
+    for folder, own in zip(folders, (options, RuleOptions()), strict=True):
+        agent = AgentOptions(model=ModelOptions(model=str(folder)), rules=own)
+        plan = plan_agent(agent, lambda line: None)
+        rules = plan.rules(())
+        assert (rules.max_unreadable, rules.reading) == (unreadable, "thought_optional")
+        write_agent(folders[1], agent_of(plan.bounds, plan.sampling))
+    told = read_agent(folders[1])["rules"]
+    assert told["reading"] == "thought_optional"
+    assert told.get("max_unreadable", 5) == unreadable
+    for wrong in ({"max_unreadable": 0}, {"max_unreadable": "5"}, {"reading": "loose"}):
+        with pytest.raises(SettingError, match=next(iter(wrong))):
+            checked_agent({"rules": wrong})
 
 
 def test_without_agent_json_the_usual_settings_fit_the_model(checkpoint, tmp_path, capsys):

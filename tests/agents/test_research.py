@@ -10,6 +10,7 @@ from agents.research import (
     Finding,
     Remark,
     Thought,
+    Unread,
     question_task,
     research,
     sources,
@@ -28,6 +29,7 @@ from drv_env.protocol import (
     render_visit,
 )
 from drv_env.testing import FakeTools
+from replay.recorded import from_messages
 from replay.store import read_trajectories, write_trajectories
 
 A, B, C = "https://e.org/a", "https://e.org/b", "https://e.org/b/long"
@@ -164,3 +166,24 @@ def test_failed_visits_and_a_broken_episode_have_no_sources(template):
     assert trajectory.broken
     assert "out of memory" in trajectory.error
     assert sources(trajectory) == []
+
+
+def test_what_an_unreadable_turn_says_is_told(template):
+    turns = ["It is Ada.", "<think>Hm.</think><answer>Ada", "<think>So?</think>"]
+    trajectory, events = ask(turns, template, max_unreadable=2)
+    assert [type(event) for event in events] == [Unread, Remark, Unread, Remark, Unread]
+    assert events[0].text.endswith("It is Ada.")
+    assert [event.kind for event in events if isinstance(event, Remark)] == ["malformed", "budget"]
+    assert (trajectory.ending, trajectory.answer) == (Ending.FORCED_UNREADABLE, None)
+
+
+def test_sources_of_turns_without_a_thought(template):
+    visit = render_turn("", Visit((A,), "owner")).partition("</think>\n")[2]
+    page = render_visit(A, "owner", "The mill is Ada's.")
+    messages = [
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": visit},
+        {"role": "user", "content": page},
+        {"role": "assistant", "content": "<answer>Ada</answer>"},
+    ]
+    assert [source.url for source in sources(from_messages(messages))] == [A]

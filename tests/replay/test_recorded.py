@@ -2,16 +2,26 @@
 
 import os
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from drv_env import Ending, Rules, Task, TaskDataError
 from drv_env.env import DeepResearchEnv
-from drv_env.prompts import answer_request
+from drv_env.episode import Budget
+from drv_env.prompts import answer_request, malformed
 from drv_env.protocol import Search, render_turn
 from drv_env.testing import FakeTools
 from replay.chat_templates import CHATML, QWEN3_THINKING
-from replay.recorded import NO_GOLD, body_of, from_messages, recording_id, to_messages
+from replay.recorded import (
+    NO_GOLD,
+    body_of,
+    calls_of,
+    from_messages,
+    reading_rule,
+    recording_id,
+    to_messages,
+)
 from replay.sft_rows import transcribe
 from replay.sources import open_trajectories
 from replay.template import ChatTemplate
@@ -150,3 +160,36 @@ def test_the_mask_is_right_on_real_trajectories(bpe, name):
             ids = transcript.ids[span.start : span.stop]
             assert exact.completion_text(ids) == turn.text
         check_mask(trajectory, opened)
+
+
+BARE = '<tool_call>\n{"name": "search", "arguments": {"query": ["x"]}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("thought_optional", [False, True])
+@pytest.mark.parametrize("budget", get_args(Budget))
+def test_every_budgets_request_is_known_again(budget, thought_optional):
+    request = answer_request(budget, thought_optional)
+    turn = "hello" if budget == "unreadable" else made.call("search", query=["x"])
+    ending = Ending(f"forced_{budget}")
+    assert from_messages(made.chat(turn, request, made.answer("A"))).ending is ending
+    unanswered = from_messages(made.chat(turn, request, "no")).ending
+    assert unanswered is (ending if budget == "unreadable" else Ending.NO_ANSWER)
+    assert from_messages(made.chat(turn, request, made.answer("A"))).turns[0].observation_kind == (
+        "budget"
+    )
+
+
+def test_turns_without_a_thought_are_read_where_they_were_carried_out():
+    played = from_messages(made.chat(BARE, "found", "<answer>A</answer>"))
+    assert (played.turns[0].tool, played.answer, played.ending) == ("search", "A", Ending.ANSWERED)
+    assert [turn.well_formed for turn in played.turns] == [True, True]
+    assert [action for _, action, _ in calls_of(played)] == [Search(("x",))]
+    at_once = from_messages(made.chat("<answer>A</answer>"))
+    assert (at_once.ending, reading_rule(at_once)) == (Ending.ANSWERED, "thought_optional")
+    for said in (malformed("no"), answer_request("turns")):
+        refused = from_messages(made.chat(BARE, said, "<answer>A</answer>"))
+        assert refused.turns[0].tool is None
+    assert refused.ending is Ending.NO_ANSWER
+    for said in (malformed("no", True), answer_request("turns", True)):
+        assert reading_rule(from_messages(made.chat("no", said, BARE))) == "thought_optional"
+    assert reading_rule(from_messages(made.spaced())) == "default"

@@ -16,6 +16,7 @@ from drv_env.protocol import Search, Visit, render_turn, search_hits
 from drv_env.testing import FakeTools
 from drv_env.tools.base import Call, Status
 from drv_env.tools.cassette import CassetteTools
+from drv_env.tools.layers.cost import CostMeter
 from replay.chat_templates import CHATML, QWEN3_THINKING
 from replay.recorded import from_messages
 from replay.replay_check import check_replay, replay_trajectory
@@ -182,7 +183,18 @@ def test_another_environments_request_to_answer_stays_with_its_trajectory(tmp_pa
         ask(RecordedWeb(tmp_path / "web"), Search(("x",)))
 
 
-@pytest.mark.parametrize("rules", [{"max_turns": 3}, {"max_seconds": 2.0}, {"max_context": 900}])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"max_turns": 3},
+        {"max_seconds": 2.0},
+        {"max_context": 900},
+        {"max_cost": 0.5},
+        {"max_unreadable": 1},
+        {"max_turns": 3, "reading": "thought_optional"},
+        {"max_unreadable": 1, "reading": "thought_optional"},
+    ],
+)
 def test_our_own_episodes_replay_with_errors_and_budgets(tmp_path, rules):
     class Counter:
         def opening(self, messages):
@@ -197,7 +209,7 @@ def test_our_own_episodes_replay_with_errors_and_budgets(tmp_path, rules):
     ticks = iter(range(100))
     env = DeepResearchEnv(
         [Task("Who?", ("Ada",))],
-        FakeTools(),
+        CostMeter(FakeTools(), budget=0) if "max_cost" in rules else FakeTools(),
         rules=Rules(max_turn_tokens=50, **rules),
         counter=Counter(),
         clock=lambda: next(ticks) / 2,

@@ -1,8 +1,12 @@
 """Settings from YAML: numbers, names, and one line for what can't work."""
 
+from typing import get_args
+
 import pytest
 
 from drv_env import SettingError
+from drv_env.protocol import ReadingRule
+from trainers.commands.agent_options import ReadingName
 from trainers.commands.train import read_layers
 from trainers.runs.trainer_registry import TRAINERS
 
@@ -108,3 +112,14 @@ def test_what_yaml_would_let_through_is_refused(written, text, said):
 def test_a_flag_may_be_true(written):
     found = read_layers(written("rl: {packed: true, credit: {std_norm: no}}\n")).over(IGPO)
     assert (found.rl.packed, found.rl.credit.std_norm) == (True, False)
+
+
+def test_the_rules_of_reading_are_settings_of_a_run(written):
+    run = read_layers(written("rules: {max_unreadable: 3, reading: thought_optional}")).over(IGPO)
+    assert (run.rules.max_unreadable, run.rules.reading) == (3, "thought_optional")
+    with pytest.raises(SettingError, match=r"rules\.reading can't be 'loose'"):
+        read_layers(written("rules: {reading: loose}")).over(IGPO)
+
+
+def test_options_name_the_readings_that_there_are():
+    assert get_args(ReadingName) == get_args(ReadingRule)

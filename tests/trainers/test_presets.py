@@ -63,6 +63,7 @@ PUBLISHED = {
         "rules.max_turn_tokens": 8_192,
         "rules.max_turns": 200,
         "rules.count_forced_turn": True,
+        "rules.max_unreadable": 0,
         "tools.kind": "live",
         "outcome": "judge",
         "engine.kind": "vllm",

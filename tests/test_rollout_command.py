@@ -188,3 +188,26 @@ def test_an_output_that_is_a_file_is_refused(file, capsys):
     with ChatServer(Knowing(TASKS)) as server:
         assert main(command(file, file, server)) == 1
     assert "is a file" in capsys.readouterr().err
+
+
+def test_a_model_that_writes_no_thought_is_told_of_and_plays_by_the_rule_for_it(
+    file, tmp_path, capsys
+):
+    answers = {task.question: task.answers[0] for task in TASKS}
+
+    def policy(messages):
+        (question,) = {message["content"] for message in messages} & answers.keys()
+        return f"<answer>{answers[question]}</answer>"
+
+    for more, ending in (
+        ((), "forced_unreadable"),
+        (("--reading", "thought_optional"), "answered"),
+    ):
+        out = tmp_path / ending
+        with ChatServer(policy) as server:
+            assert main(command(file, out, server, *more)) == 0
+        said = capsys.readouterr().err
+        stored = list(read_trajectories(out / "trajectories"))
+        assert {str(item.ending) for item in stored} == {ending}
+        assert {item.outcome for item in stored} == {1.0 if more else 0.0}
+        assert ("8 of 8 episodes ended because nothing could be read" in said) == (not more)

@@ -521,6 +521,28 @@ def test_a_spent_cost_meter_ends_an_episode_with_an_answer():
     assert info["turn_reward"].outcome == 1.0
 
 
+def test_unreadable_turns_in_a_row_end_an_episode_under_one_env_and_many():
+    env = DeepResearchEnv(TASKS[:1], FakeTools(), rules=Rules(max_unreadable=2))
+    env.reset(seed=0)
+    steps = [env.step("hello") for _ in range(3)]
+    assert [step[2:4] for step in steps] == [(False, False), (False, False), (False, True)]
+    assert [step[4]["observation_kind"] for step in steps] == ["malformed", "budget", None]
+    assert (steps[-1][1], steps[-1][4]["ending"]) == (0.0, "forced_unreadable")
+
+    bare = PARIS.partition("</think>")[2]
+    rules = Rules(max_unreadable=2, reading="thought_optional")
+    envs = gymnasium.make_vec(ENV_ID, num_envs=2, tasks=TASKS[:1], tools=FakeTools(), rules=rules)
+    envs.reset(seed=0)
+    rewards, terminated, truncated, infos = envs.step([bare, "hello"])[1:]
+    assert (rewards.tolist(), terminated.tolist()) == ([1.0, 0.0], [True, False])
+    assert infos["verdict"].tolist() == [True, False]
+    envs.reset(options={"reset_mask": np.array([True, False])})
+    envs.step(["hello", "hello"])
+    truncated, infos = envs.step(["hello", "hello"])[3:]
+    assert (truncated.tolist(), infos["ending"][1]) == ([False, True], "forced_unreadable")
+    envs.close()
+
+
 def test_keys_are_masked_in_what_a_tool_brings_back():
     key = Secret("sk-a-key-of-the-user-1")
     env = DeepResearchEnv(TASKS, FakeTools({"search": f"your key is {key.reveal()}!"}))

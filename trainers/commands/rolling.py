@@ -22,6 +22,7 @@ from agents.robust import RobustSampling
 from agents.rollout import Rollout, RolloutSettings, stream
 from agents.rollout_folder import RolloutFolder
 from agents.scorers import with_scored_gains
+from drv_env.episode import Ending
 from drv_env.errors import DrvError
 from drv_env.game import Game
 from drv_env.printable import printable
@@ -222,7 +223,15 @@ class Rolling:
                 f"all {self.planned:,} episodes broke, so there is nothing to count; the first: "
                 f"{first}"
             )
-        return evaluate(chain(read_trajectories(folder.trajectories), self.broken))
+        figures = evaluate(chain(read_trajectories(folder.trajectories), self.broken))
+        unread = figures.endings.get(str(Ending.FORCED_UNREADABLE), 0)
+        if 2 * unread > self.planned:
+            self.say(
+                f"{unread:,} of {self.planned:,} episodes ended because nothing could be read turn "
+                "after turn; drv ask shows what the model writes, and --reading thought_optional "
+                "is for models that write no <think>"
+            )
+        return figures
 
     def reasons(self) -> Counter[str]:
         """Why episodes of this run broke, and how often."""

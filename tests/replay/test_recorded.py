@@ -18,8 +18,8 @@ from replay.recorded import (
     body_of,
     calls_of,
     from_messages,
-    reading_rule,
     recording_id,
+    rule_of,
     to_messages,
 )
 from replay.sft_rows import transcribe
@@ -185,11 +185,11 @@ def test_turns_without_a_thought_are_read_where_they_were_carried_out():
     assert [turn.well_formed for turn in played.turns] == [True, True]
     assert [action for _, action, _ in calls_of(played)] == [Search(("x",))]
     at_once = from_messages(made.chat("<answer>A</answer>"))
-    assert (at_once.ending, reading_rule(at_once)) == (Ending.ANSWERED, "thought_optional")
+    assert (at_once.ending, rule_of(at_once)) == (Ending.ANSWERED, "thought_optional")
     for said in (malformed("no"), answer_request("turns")):
         refused = from_messages(made.chat(BARE, said, "<answer>A</answer>"))
         assert refused.turns[0].tool is None
     assert refused.ending is Ending.NO_ANSWER
     for said in (malformed("no", True), answer_request("turns", True)):
-        assert reading_rule(from_messages(made.chat("no", said, BARE))) == "thought_optional"
-    assert reading_rule(from_messages(made.spaced())) == "default"
+        assert rule_of(from_messages(made.chat("no", said, BARE))) == "thought_optional"
+    assert rule_of(from_messages(made.spaced())) == "default"

@@ -117,7 +117,8 @@ class OpenAIChatEngine:
         sent = safe_messages(messages, self._tokens)
         async with self._gate.request():
             reply, stopped_at = await self._reply(sent, sampling)
-            if reply.finish != "stop" or "stop" not in self._fields(sampling):
+            stopped = "stop" in self._chat.fields.fitted(self._fields(sampling))
+            if reply.finish != "stop" or not stopped:
                 return reply
             text = with_stop(reply.text, sampling.stop)
             if stopped_at == "" or not is_cut(text):

@@ -102,6 +102,7 @@ def test_the_canonical_form(written, canonical):
         ("葛城", "葛\U000e0100城市"),
         ("h2o", "H₂O"),
         ("हिन्दी", "वह हिन्दी बोलता है"),
+        ("A\u0300\u0315x", "ein à\u0315x"),  # marks of no composed letter
     ],
 )
 def test_a_query_is_found_in_a_text(query, text):
@@ -127,7 +128,9 @@ def test_another_word_is_another_term(query, text):
 def test_terms_of_ascii_are_runs_of_letters_and_digits():
     assert terms("A_b C# the  U.S. 3.5") == ["a", "b", "c", "the", "u", "s", "3", "5"]
     assert terms(f"{'x' * 65} {'y' * 64} é{'z' * 64}") == ["y" * 64]
+    assert terms(f"{'x' * 65} {'Y' * 64}") == ["y" * 64]
     assert query_terms("a b c", 2) == ["a", "b"]
+    assert list(located_terms("The U.S.")) == [("the", 0), ("u", 4), ("s", 6)]
 
 
 def test_terms_know_where_they_stand():

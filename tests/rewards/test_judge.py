@@ -251,6 +251,7 @@ def test_a_blank_answer_is_wrong_without_a_request(
         ("user@example", "user example"),
         ("Yahoo!", "Yahoo"),
         ("etc...", "etc"),
+        ("etc..", "etc"),
         ("Straße", "Strasse"),
         ("sınır", "sinir"),
         ("résumé", "resume"),

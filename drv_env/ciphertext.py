@@ -17,8 +17,8 @@ from drv_env.column_names import folded
 
 _ALPHABET = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_SHORTEST = 24
-"""Characters of a cell that looks encrypted by itself, 18 bytes."""
+_SHORTEST = 16
+"""Characters of a cell that looks encrypted by itself, 12 bytes."""
 _SHORTEST_BY_CANARY = 8
 _FEWEST_ANSWERS = 3
 

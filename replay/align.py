@@ -131,6 +131,24 @@ def final_turn(
     return FinalTurn(f"{_block(thought)}{ANSWER}\n{answer}\n{END_ANSWER}", answer)
 
 
+def holds_turns(content: str) -> bool:
+    """Whether a last message holds more than its own turn: text that is no thought between two.
+
+    Example:
+        >>> holds_turns("<think>a</think> Found: 1912. <think>b</think><answer>X</answer>")
+        True
+    """
+    place = content.find(END_THINK)
+    while place >= 0 and (following := content.find(THINK, place)) >= 0:
+        between_thoughts = content[place + len(END_THINK) : following]
+        for block in _all_between(between_thoughts, SUMMARY, END_SUMMARY):
+            between_thoughts = between_thoughts.replace(f"{SUMMARY}{block}{END_SUMMARY}", "")
+        if between_thoughts.strip() and ANSWER not in between_thoughts:
+            return True
+        place = content.find(END_THINK, following)
+    return False
+
+
 def _block(thought: str) -> str:
     return f"{THINK}\n{thought}\n{END_THINK}\n" if thought else ""
 

@@ -37,7 +37,11 @@ def one_call_a_turn(messages: Sequence[Message], first_alone: bool = False) -> l
         if message["role"] != "assistant":
             made.append(message)
             continue
-        turns = _turns(message["content"]) if CALL in message["content"] else []
+        reply = messages[place]["content"] if place < len(messages) else ""
+        if message["content"].count(CALL) < 2 and reply.count(RESPONSE) < 2:
+            made.append(message)
+            continue
+        turns = _turns(message["content"])
         stop = place
         while stop < len(messages) and messages[stop]["role"] == "user":
             stop += 1

@@ -77,6 +77,8 @@ def plain_messages(items: Sequence[Any], name: str) -> list[Message] | Drop:
         items: as they are in the row.
         name: the column's, for the detail of a drop.
     """
+    if all(map(_is_plain, items)):
+        return [{"role": item["role"], "content": item["content"]} for item in items]
     entries: list[_Entry] = []
     for number, item in enumerate(items):
         if not isinstance(item, Mapping):
@@ -115,6 +117,16 @@ def plain_messages(items: Sequence[Any], name: str) -> list[Message] | Drop:
         if texts_or_fault:
             messages.append(_observations(texts_or_fault))
     return messages
+
+
+def _is_plain(item: Any) -> bool:
+    """Whether the message is one of ours already, as most are."""
+    return (
+        type(item) is dict
+        and len(item) == 2
+        and type(item.get("content")) is str
+        and item.get("role") in (SYSTEM, USER, ASSISTANT)
+    )
 
 
 # ---- one message ----------------------------------------------------------------------

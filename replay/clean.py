@@ -35,6 +35,7 @@ from replay.align import (
     Thoughts,
     ToolTurn,
     final_turn,
+    holds_turns,
     observation,
     tool_turn,
 )
@@ -134,6 +135,8 @@ def clean_row(raw: RawTrajectory, rules: CleanRules | None = None) -> Cleaned | 
     if final == "no_answer":
         return Drop(Reason.LAST_WITHOUT_ANSWER)
     assert isinstance(final, FinalTurn)
+    if rules.calls == "all" and holds_turns(last["content"]):
+        return Drop(Reason.CALLS_LOST, "the last message holds several turns in tags unknown here")
     aligned = _aligned(recorded, rules)
     if isinstance(aligned, Drop):
         return aligned
@@ -201,6 +204,8 @@ def _aligned(recorded: Sequence[Message], rules: CleanRules) -> _Aligned | Drop:
             turn = tool_turn(content, rules.tags, rules.thoughts, rules.calls)
             if isinstance(turn, ToolTurn):
                 found.steps.append(turn)
+            elif rules.calls == "all" and turn == "no_call" and _answers(content, rules):
+                return Drop(Reason.ROLES_OUT_OF_ORDER, f"message {number} answers before the last")
             else:
                 found.unread[turn] += 1
         elif role == "user":
@@ -211,6 +216,10 @@ def _aligned(recorded: Sequence[Message], rules: CleanRules) -> _Aligned | Drop:
         else:
             return Drop(Reason.UNKNOWN_ROLE, f"message {number}: {role!r:.40}")
     return found
+
+
+def _answers(content: str, rules: CleanRules) -> bool:
+    return isinstance(final_turn(content, rules.tags, rules.thoughts), FinalTurn)
 
 
 def _pruned(steps: list[_Step], rules: CleanRules, removed: Counter[str]) -> list[_Step]:

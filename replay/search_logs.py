@@ -54,7 +54,13 @@ _TAGS: dict[str, tuple[str, str]] = {
 }
 _COMMON = {"<result>", "<results>", "<observation>", "<documents>"}
 """Tags that mean results only where a search stands before them."""
-_OPENINGS = tuple(tag for tag in _TAGS if tag != CALL and tag not in _COMMON)
+_CLOSINGS = re.compile(
+    "|".join(
+        f"</{re.escape(closing[2:])}"
+        for tag, (_, closing) in _TAGS.items()
+        if tag != CALL and tag not in _COMMON and closing.startswith("</")
+    )
+)
 _MCP = re.compile(
     r"<tool_name>\s*(.*?)\s*</tool_name>.*?<arguments>\s*(.*?)\s*</arguments>", re.DOTALL
 )
@@ -74,13 +80,13 @@ class _Turn:
 
 
 def is_log(text: str) -> bool:
-    """Whether an assistant's text may be a log: it has a search of one, or results within.
+    """Whether an assistant's text may be a log: it closes a search of one, or results.
 
     Example:
         >>> is_log("<think>a</think><search>mill</search>"), is_log("<answer>X</answer>")
         (True, False)
     """
-    return any(tag in text for tag in _OPENINGS)
+    return "<|begin_" in text or _CLOSINGS.search(text) is not None
 
 
 def is_transcript(text: str) -> bool:

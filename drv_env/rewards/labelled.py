@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drv_env.ciphertext import encrypted_rows
 from drv_env.errors import TaskDataError
 from drv_env.json_files import why_unread
 from drv_env.tasks import Task, task_from
@@ -99,6 +100,9 @@ def read_labelled(path: str | Path) -> Labelled:
     if not rows:
         first = f"; the first problem: {problems[0]}" if problems else ""
         raise TaskDataError(f"{path} has no labelled answer that can be used{first}")
+    hidden = encrypted_rows([(row.task.question, row.task.answers, {}) for row in rows])
+    if hidden is not None:
+        raise TaskDataError(f"{path} is encrypted: {hidden}")
     return Labelled(rows, problems)
 
 

@@ -551,6 +551,25 @@ def test_a_row_whose_calls_are_lost_is_dropped_and_says_why(row, told):
     assert not isinstance(cleaned(row, calls="released"), Drop)
 
 
+def test_turns_in_tags_that_nobody_knows_are_no_answer_out_of_nothing():
+    unknown = f"{think('I look.')}\nAction: Search[mill]\nObservation: {LIST}\n{FINAL}"
+    row = {"question": Q, "output": unknown}
+    assert cleaned(row).reason == Reason.CALLS_LOST
+    assert texts(row, calls="released") == [
+        Q,
+        f"{think('I look.')}\n<answer>\n1912\n</answer>",
+    ]
+    calm = f"{think('I know.')}\n<summary>S</summary>\n{think('Sure.')}<answer>1912</answer>"
+    assert len(texts({"question": Q, "output": calm})) == 2
+
+
+def test_a_second_question_after_an_answer_is_no_trajectory():
+    steps = [asked(), said(FINAL), asked("And the dam?"), said(raw.search("dam")), asked(LIST)]
+    dropped = cleaned({"messages": [*steps, said(FINAL)]})
+    assert dropped.reason == Reason.ROLES_OUT_OF_ORDER
+    assert "message 1 answers before the last" in dropped.detail
+
+
 def test_an_answer_without_any_search_is_no_lost_call():
     assert texts({"messages": [asked(), said(FINAL)]}) == [Q, FINAL]
 

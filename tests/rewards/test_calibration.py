@@ -133,6 +133,14 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         read_labelled(tmp_path / "none.csv")
 
 
+def test_encrypted_questions_are_refused(tmp_path: Path) -> None:
+    hidden = "pQ4m9zXb3kH+0aVn4cGZ7w=="
+    rows = [{"question": hidden, "gold": "1912", "prediction": "1912", "label": True}]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    with pytest.raises(TaskDataError, match="is encrypted: the questions are base64"):
+        read_labelled(written(tmp_path / "a.jsonl", text))
+
+
 # ---- the interval ---------------------------------------------------------------------
 
 

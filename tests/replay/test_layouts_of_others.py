@@ -609,7 +609,7 @@ def test_turns_without_thoughts_are_kept_on_request(tmp_path):
     ]
     (trajectory,) = open_trajectories([raw.write_lines(tmp_path / "a.jsonl", [row])])
     assert [turn.tool for turn in trajectory.turns] == ["search", None]
-    assert [turn.well_formed for turn in trajectory.turns] == [True, False]
+    assert [turn.well_formed for turn in trajectory.turns] == [True, True]
     assert trajectory.answer == "It was built in 1912."
 
 

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -33,6 +34,9 @@ BLOCKS, GOES_ON = "blocks", "goes on"
 
 _NOTICED = 0.05
 """Seconds for which a step may hold the loop without anybody being given them back."""
+
+_end: ContextVar[float | None] = ContextVar("drv_env_end", default=None)
+"""When the work under way has to be done, by the monotonic clock."""
 
 _lost: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, float] = weakref.WeakKeyDictionary()
 """Seconds that steps have held each loop."""
@@ -64,6 +68,28 @@ def blocker(loop: asyncio.AbstractEventLoop) -> Blocker | None:
     if held <= steps.seconds + min(GRACE, steps.seconds):
         return None
     return Blocker(steps.owner, held)
+
+
+@contextmanager
+def allowed(seconds: float | None) -> Iterator[None]:
+    """Work inside can ask by :func:`time_left` how long it may take; None sets no bound."""
+    before = _end.get()
+    if seconds is not None:
+        end = time.monotonic() + seconds
+        _end.set(end if before is None else min(before, end))
+    try:
+        yield
+    finally:
+        _end.set(before)
+
+
+def time_left() -> float | None:
+    """Seconds until whoever waits for the work under way gives it up; None where nobody does.
+
+    For work that has something to say of what isn't done by then.
+    """
+    end = _end.get()
+    return None if end is None else end - time.monotonic()
 
 
 @contextmanager

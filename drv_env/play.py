@@ -17,7 +17,7 @@ from numbers import Real
 from typing import Any
 
 from drv_env import prompts
-from drv_env.deadline import bounded, holding_the_loop
+from drv_env.deadline import allowed, bounded, holding_the_loop
 from drv_env.episode import Closed, Ending, Episode, Observation
 from drv_env.errors import DrvError, JudgeError, ToolError, boundary, said_by
 from drv_env.protocol import render_observation
@@ -197,11 +197,11 @@ async def run_call(tools: Tools, call: Call, tool_timeout: float | None) -> Tool
     try:
         with boundary(ToolError, call.name, MAX_KEPT_REASON_CHARS):
             started = checked_clock(tools.clock)
-            result = checked_result(
-                await bounded(
+            with allowed(tool_timeout):
+                work = bounded(
                     tools.call(call), tool_timeout, ToolError, offence=offence, owner=call
                 )
-            )
+                result = checked_result(await work)
     except DrvError as error:
         result = failed_call(call, error)
     latency = 0.0

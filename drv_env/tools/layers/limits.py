@@ -7,6 +7,7 @@ from functools import partial
 
 from aiolimiter import AsyncLimiter
 
+from drv_env.deadline import allowed
 from drv_env.errors import ToolError
 from drv_env.protocol import Search, Visit
 from drv_env.settings import above, at_least, checked_number, checked_whole
@@ -33,7 +34,8 @@ class TimeOut(Layer):
         """Carry out one call, in time."""
         try:
             async with asyncio.timeout(self._seconds) as limit:
-                return await self.tools.call(call)
+                with allowed(self._seconds):
+                    return await self.tools.call(call)
         except TimeoutError:
             if not limit.expired():
                 raise

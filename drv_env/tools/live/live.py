@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from drv_env import prompts
 from drv_env.chat import ChatClient
+from drv_env.deadline import time_left
 from drv_env.errors import SettingError, SiteError, ToolError, boundary
 from drv_env.protocol import PAGE_SEPARATOR, Search, Visit, render_search, render_visit
 from drv_env.retry import RetryPolicy
@@ -63,8 +64,9 @@ class LiveTools:
         digester: reads pages for a goal; by default shows the page, or passages of a long one,
             without a model.
         retry: for each query and each page.
-        deadline: seconds for a whole call; a part that is not done by then has failed, and
-            the others are told all the same.  Keep it under the env's ``tool_timeout``.
+        deadline: seconds for a whole call; a part that is not done by then is told of as such,
+            and the others all the same.  It is a little less than the env's ``tool_timeout``, or
+            a :class:`~drv_env.tools.layers.TimeOut`'s seconds, where those are shorter.
         clock: measures latency.
 
     Raises:
@@ -276,16 +278,24 @@ class LiveTools:
         return parts
 
     async def _in_time(self, work: Awaitable[None], part: Part[Any]) -> None:
+        seconds = self._seconds()
         try:
-            async with asyncio.timeout(self._deadline) as limit:
+            async with asyncio.timeout(seconds) as limit:
                 await work
         except TimeoutError:
             if not limit.expired():
                 raise
             kind = SiteError if part.at_site else ToolError
             raise kind(
-                f"not done within {self._deadline:g} seconds", kind="timeout", retryable=True
+                f"not done within {seconds:.3g} seconds", kind="timeout", retryable=True
             ) from None
+
+    def _seconds(self) -> float:
+        """The deadline, or a little less than there is until the call is given up."""
+        left = time_left()
+        if left is None:
+            return self._deadline
+        return min(self._deadline, max(0.0, left - min(1.0, left / 20)))
 
     async def _retried(self, part: Part[Any], work: Callable[[], Awaitable[T]]) -> T:
         return await self._retry.run(work, lambda error: part.retries.append(error.kind))

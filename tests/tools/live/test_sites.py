@@ -7,6 +7,7 @@ import gymnasium
 import pytest
 
 import drv_env
+from drv_env.deadline import time_left
 from drv_env.errors import SiteError, ToolError
 from drv_env.play import run_call
 from drv_env.protocol import Search, Visit, render_turn
@@ -14,7 +15,7 @@ from drv_env.retry import ONCE
 from drv_env.tasks import Task
 from drv_env.tools.base import Call, Status
 from drv_env.tools.cassette import CassetteTools
-from drv_env.tools.layers import Cache, CostMeter
+from drv_env.tools.layers import Cache, CostMeter, TimeOut
 from drv_env.tools.live import FetchReader, JinaReader, LiveTools, ReadPage
 from drv_env.tools.live.network import HOSTS, Network
 
@@ -164,6 +165,27 @@ def test_what_is_real_is_judged_alike(new_site):
         found = asyncio.run(main())
     assert [result.data[0]["kind"] for result in found[::2]] == ["connection", "timeout"]
     assert {result.status for result in found} <= {Status.REFUSED, Status.EMPTY}
+
+
+@pytest.mark.parametrize("layer", [None, 0.5])
+def test_a_slow_site_is_told_of_before_the_call_is_given_up(new_site, layer):
+    """By the env's time-out, or a layer's, whichever is shorter."""
+
+    async def main():
+        async with new_site() as site:
+            live = LiveTools(reader=FetchReader(allow_private=(site.address,)))
+            tools = live if layer is None else CostMeter(TimeOut(live, layer))
+            urls = (site.url("never"), "ftp://a.org/x")
+            call = Call(Visit(urls, "founded"), TASK)
+            result = await run_call(tools, call, 300 if layer else 2.0)
+            outside = time_left()
+            await tools.close()
+            return result, outside
+
+    result, outside = asyncio.run(main())
+    assert [part["status"] for part in result.data] == ["refused", "refused"]
+    assert [part["kind"] for part in result.data] == ["timeout", "refused_address"]
+    assert outside is None
 
 
 @pytest.mark.parametrize("fault", ["wall", "status503", "reset"])

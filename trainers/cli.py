@@ -33,18 +33,23 @@ def guarded(work: Callable[[], None], given: Sequence[str] = ()) -> int:
 
     A password in an address among the words ``given`` shows in no error, wherever it was typed.
     """
+    for name in ("stdout", "stderr"):  # None where the shell has closed it (>&-)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - to the end
     try:
-        work()
-        sys.stdout.flush()
+        try:
+            work()
+        finally:
+            sys.stdout.flush()  # here, where a lost reader is known, and not at Python's end
     except KeyboardInterrupt:
-        sys.stderr.write("\nStopped.\n")
+        _say("\nStopped.\n")
         return 130
     except Exception as error:
         if isinstance(error, ImportError):
             from trainers.extras import lacking
 
             if (missing := lacking(error)) is not None:
-                sys.stderr.write(f"drv: {missing}\n")
+                _say(f"drv: {missing}\n")
                 return 1
         from drv_env.errors import DrvError
 
@@ -60,9 +65,16 @@ def guarded(work: Callable[[], None], given: Sequence[str] = ()) -> int:
             said = _refused_by_the_system(error)
         if said is None:
             raise
-        sys.stderr.write(said)
+        _say(said)
         return 1
     return 0
+
+
+def _say(text: str) -> None:
+    """Write to standard error, where anybody reads it."""
+    with suppress(BrokenPipeError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def _refused_by_the_system(error: Exception) -> str | None:
@@ -79,8 +91,12 @@ def _refused_by_the_system(error: Exception) -> str | None:
         said = f"drv: the standard output, or a file without a name, can't be written: {reason}\n"
     else:
         return None
-    with suppress(OSError, ValueError):  # Python would try it once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):  # Python would try it once more at its end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return said
 
 

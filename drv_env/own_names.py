@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 
@@ -74,8 +75,13 @@ def place_of_other(name: str) -> str | None:
 
 def owners(name: str) -> list[str]:
     """The other distributions that have a package of this name."""
-    found = metadata.packages_distributions().get(name, [])
+    found = _distributions().get(name, [])
     return sorted({each for each in found if each.replace("_", "-").lower() != "drv-env"})
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()  # which reads the record of everything installed
 
 
 def _found(name: str, places: Sequence[str] | None) -> ModuleSpec | None:

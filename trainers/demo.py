@@ -12,10 +12,11 @@ the run's folder.  Evaluations are played again, so that the sampling after them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -93,7 +94,7 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
     held_out = world.held_out(config.part, config.questions)
     run = RunFolder(config.folder, {"demo": config}, done)
     if done is not None:
-        console.print(f"goes on with {config.folder}", highlight=False, soft_wrap=True)
+        console.print(_goes_on(config.folder, done), highlight=False, soft_wrap=True)
     console.print(
         f"{len(world.train)} questions to train on, {len(held_out)} held out, in "
         f"{config.worlds} webs of {len(world.recipes[0].build().pages)} pages each"
@@ -140,6 +141,16 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> list[Stage]:
     console.print(_table(stages, config))
     console.print(f"Trajectories, metrics and checkpoint: {config.folder}")
     return stages
+
+
+def _goes_on(folder: Path, done: Mapping[str, int]) -> str:
+    """What is said of a run that is taken up, of steps by phase."""
+    if done:
+        return f"goes on with {folder}"
+    return (
+        f"goes on with {folder}, which was left before the first saved step of SFT: the model "
+        "learns to copy once more"
+    )
 
 
 def _done(config: DemoConfig) -> dict[str, int] | None:

@@ -89,3 +89,17 @@ def test_each_variant_has_a_folder_of_its_own():
     assert str(DemoConfig(seed=1, algorithm="grpo").folder) == "runs/demo-seed1-grpo"
     made = {DemoConfig(**{name: value}).folder for name, value in SMALL.items()}
     assert len(made) == len(SMALL)
+
+
+def test_one_left_before_its_first_state_says_what_it_does_again(tmp_path, monkeypatch, capsys):
+    def leave(self, phase, step, values):
+        if phase == "copy":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunFolder, "log", leave)
+    out = tmp_path / "run"
+    assert demo(out) == 130
+    assert "goes on with" not in capsys.readouterr().out
+    assert demo(out) == 130
+    said = capsys.readouterr().out
+    assert f"goes on with {out}, which was left before the first saved step of SFT" in said

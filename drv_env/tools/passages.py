@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log1p
 
 from drv_env.stems import is_common, language_of, stem
@@ -152,10 +153,12 @@ def excerpt(text: str, goal: str, words: int | None) -> Excerpt:
         '… Her mentor was the smith. He is called Salen.'
     """
     whole = text.strip()
-    starts = [] if words is None else [match.start() for match in _WORD.finditer(text)]
-    if words is None or len(starts) <= words:
+    if words is None:
         return Excerpt((whole,) if whole else ())
-    chosen = _Page(text, starts, goal, words).chosen()
+    page = (_kept_page if len(text) <= _LONGEST_KEPT else _Page)(text, words)
+    if page.fits:
+        return Excerpt((whole,) if whole else ())
+    chosen = _Choice(page, goal).spans()
     if not chosen:
         return Excerpt((beginning(text, words),), ends=False, matched=False)
     first, last = chosen[0][0], chosen[-1][1]
@@ -167,36 +170,111 @@ def excerpt(text: str, goal: str, words: int | None) -> Excerpt:
 
 
 class _Page:
-    """A page that is too long, cut for a goal.
+    """A page taken apart, whatever the goal.
 
-    Args:
+    Attributes:
         text: the page's.
-        starts: where its words begin.
-        goal: what is looked for.
-        words: the limit.
+        words: the limit on what is shown.
+        fits: it has no more words; the rest is left out.
+        language: that it is written in, or None.
+        spans: of its sentences; of the longest, of pieces.
+        sizes: their words.
+        headings: for each the number of the heading that it stands under.
+        stems: of the terms of each.
     """
 
-    def __init__(self, text: str, starts: list[int], goal: str, words: int) -> None:
-        self._text = text
-        self._starts = starts
-        self._words = words
-        self._language = language_of(text)
-        self._wanted = {
-            stem(term, self._language)
-            for term in query_terms(goal)
-            if term not in COMMON and not is_common(term, self._language)
-        }
-        self._spans = self._sentences() if self._wanted else []
-        self._headings = self._sections()
+    def __init__(self, text: str, words: int) -> None:
+        self.text = text
+        self.words = words
+        self._starts = [match.start() for match in _WORD.finditer(text)]
+        self.fits = len(self._starts) <= words
+        self.language = None if self.fits else language_of(text)
+        self.spans = [] if self.fits else self._sentences()
+        self.sizes = [self._size(start, end) for start, end in self.spans]
+        self.headings = self._sections()
+        self.stems = [
+            frozenset(stem(term, self.language) for term in terms(text[start:end]))
+            for start, end in self.spans
+        ]
 
-    def chosen(self) -> list[tuple[int, int]]:
-        """Spans of the passages, in order; none when the goal has no term on the page."""
-        scores = self._scores()
-        ranked = sorted((-score, number) for number, score in enumerate(scores) if score > 0)
+    def _size(self, start: int, end: int) -> int:
+        return bisect_left(self._starts, end) - bisect_left(self._starts, start)
+
+    def _sentences(self) -> list[tuple[int, int]]:
+        found = []
+        for match in _SENTENCE.finditer(self.text):
+            stripped = match[0].strip()
+            if stripped:
+                start = match.start() + match[0].index(stripped[0])
+                found += self._pieces(start, start + len(stripped))
+        return found
+
+    def _pieces(self, start: int, end: int) -> list[tuple[int, int]]:
+        step = self.words // 4
+        if step < _LEAST_PIECE or self._size(start, end) <= 2 * step:
+            return [(start, end)]
+        first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
+        marks = [*self._starts[first + step : last : step], end]
+        return [
+            (begin, begin + len(self.text[begin:stop].rstrip()))
+            for begin, stop in zip([start, *marks], marks, strict=False)
+        ]
+
+    def _sections(self) -> list[int | None]:
+        found: list[int | None] = []
+        heading = None
+        for number in range(len(self.spans)):
+            if self._is_heading(number):
+                heading = number
+                found.append(None)
+            else:
+                found.append(heading)
+        return found
+
+    def _is_heading(self, number: int) -> bool:
+        """A line of its own, marked as one, or short, without a stop, and with prose below."""
+        start, end = self.spans[number]
+        line_before = self.text[max(0, start - 2) : start]
+        if (start and "\n" not in line_before) or self.text[end : end + 1] not in ("", "\n"):
+            return False
+        if self.text.startswith("#", start):
+            return True
+        size = self.sizes[number]
+        prose = number + 1 < len(self.sizes) and self.sizes[number + 1] > max(size, 7)
+        return size <= 12 and prose and self.text[end - 1] not in ".!?。！？:;,"
+
+
+_LONGEST_KEPT = 2_000
+"""Characters of a page that is kept taken apart: an agent, or many, come back to it."""
+
+_kept_page = lru_cache(4_096)(_Page)
+
+
+class _Choice:
+    """What is shown of a page that doesn't fit.
+
+    Args:
+        page: taken apart.
+        goal: what is looked for.
+    """
+
+    def __init__(self, page: _Page, goal: str) -> None:
+        self._page = page
+        language = page.language
+        self._wanted = {
+            stem(term, language)
+            for term in query_terms(goal)
+            if term not in COMMON and not is_common(term, language)
+        }
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Of the passages, in order; none when the goal has no term on the page."""
+        page = self._page
+        ranked = sorted((-score, number) for number, score in self._scores().items())
         taken: set[int] = set()
-        left = self._words
+        left = page.words
         for _, number in ranked:
-            size = self._size(number)
+            size = page.sizes[number]
             if number in taken or size > left:
                 if not taken and size > left:
                     return [self._within(number)]
@@ -207,10 +285,25 @@ class _Page:
                 break
         return self._joined(self._filled(taken, left))
 
+    def _scores(self) -> dict[int, float]:
+        """By the number of each sentence that has, or stands under, a term of the goal."""
+        page = self._page
+        shared = [self._wanted & stems for stems in page.stems]
+        counts = Counter(term for found in shared for term in found)
+        weights = {term: log1p(len(page.spans) / count) for term, count in counts.items()}
+        scores = {}
+        for number, found in enumerate(shared):
+            heading = page.headings[number]
+            above = shared[heading] - found if heading is not None else ()
+            if found or above:
+                own = sum(weights[term] for term in sorted(found))
+                scores[number] = own + sum(weights[term] for term in sorted(above)) / 2
+        return scores
+
     def _around(self, number: int, taken: set[int], left: int) -> int:
         """Take what stands right around a sentence; the words that are left."""
         near = [number + 1, number - 1, number + 2]
-        heading = self._headings[number]
+        heading = self._page.headings[number]
         if heading is not None:
             near.append(heading)
         for other in near:
@@ -235,10 +328,11 @@ class _Page:
 
     def _take(self, number: int, taken: set[int], left: int) -> int:
         """Take a sentence as context, if it is there and short beside the limit."""
-        if number in taken or not 0 <= number < len(self._spans):
+        page = self._page
+        if number in taken or not 0 <= number < len(page.spans):
             return left
-        size = self._size(number)
-        if size > left or 3 * size > self._words:
+        size = page.sizes[number]
+        if size > left or 3 * size > page.words:
             return left
         taken.add(number)
         return left - size
@@ -247,7 +341,7 @@ class _Page:
         found: list[tuple[int, int]] = []
         before = -2
         for number in sorted(taken):
-            start, end = self._spans[number]
+            start, end = self._page.spans[number]
             if number == before + 1:
                 start = found.pop()[0]
             found.append((start, end))
@@ -256,77 +350,13 @@ class _Page:
 
     def _within(self, number: int) -> tuple[int, int]:
         """The best stretch of a sentence that is longer than the limit."""
-        start, end = self._spans[number]
-        sentence = self._text[start:end]
-        language = self._language
-        wanted = {term for term in terms(sentence) if stem(term, language) in self._wanted}
-        cut = snippet(sentence, wanted, self._words)
+        page = self._page
+        start, end = page.spans[number]
+        sentence = page.text[start:end]
+        wanted = {term for term in terms(sentence) if stem(term, page.language) in self._wanted}
+        cut = snippet(sentence, wanted, page.words)
         at = start + sentence.index(cut)
         return at, at + len(cut)
-
-    def _size(self, number: int) -> int:
-        start, end = self._spans[number]
-        return bisect_left(self._starts, end) - bisect_left(self._starts, start)
-
-    def _sentences(self) -> list[tuple[int, int]]:
-        """Spans of the sentences; of the longest, pieces."""
-        found = []
-        for match in _SENTENCE.finditer(self._text):
-            stripped = match[0].strip()
-            if stripped:
-                start = match.start() + match[0].index(stripped[0])
-                found += self._pieces(start, start + len(stripped))
-        return found
-
-    def _pieces(self, start: int, end: int) -> list[tuple[int, int]]:
-        first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
-        step = self._words // 4
-        if step < _LEAST_PIECE or last - first <= 2 * step:
-            return [(start, end)]
-        marks = [*self._starts[first + step : last : step], end]
-        return [
-            (begin, begin + len(self._text[begin:stop].rstrip()))
-            for begin, stop in zip([start, *marks], marks, strict=False)
-        ]
-
-    def _sections(self) -> list[int | None]:
-        """For each sentence the number of the heading that it stands under."""
-        found: list[int | None] = []
-        heading = None
-        for number in range(len(self._spans)):
-            if self._is_heading(number):
-                heading = number
-                found.append(None)
-            else:
-                found.append(heading)
-        return found
-
-    def _is_heading(self, number: int) -> bool:
-        """A line of its own, marked as one, or short, without a stop, and with prose below."""
-        start, end = self._spans[number]
-        line_before = self._text[max(0, start - 2) : start]
-        if (start and "\n" not in line_before) or self._text[end : end + 1] not in ("", "\n"):
-            return False
-        if self._text.startswith("#", start):
-            return True
-        size = self._size(number)
-        following = number + 1 < len(self._spans) and self._size(number + 1) > max(size, 7)
-        return size <= 12 and following and self._text[end - 1] not in ".!?。！？:;,"
-
-    def _scores(self) -> list[float]:
-        language, wanted = self._language, self._wanted
-        shared = [
-            wanted.intersection(stem(term, language) for term in terms(self._text[start:end]))
-            for start, end in self._spans
-        ]
-        counts = Counter(term for found in shared for term in found)
-        weights = {term: log1p(len(self._spans) / count) for term, count in counts.items()}
-        scores = []
-        for found, heading in zip(shared, self._headings, strict=True):
-            above = shared[heading] - found if heading is not None else ()
-            own = sum(weights[term] for term in sorted(found))
-            scores.append(own + sum(weights[term] for term in sorted(above)) / 2)
-        return scores
 
 
 def beginning(text: str, words: int) -> str:

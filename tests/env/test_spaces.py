@@ -36,6 +36,8 @@ def test_samples_are_in_it_and_come_from_the_seed() -> None:
     space.seed(4)
     assert [space.sample() for _ in range(300)] == drawn
     assert [TextSpace(seed=5).sample() for _ in range(3)] != drawn[:3]
+    assert len({character for text in drawn for character in text}) > 200
+    assert space.is_np_flattenable is False
     short = TextSpace(5, seed=0)
     assert all(len(short.sample()) <= 5 for _ in range(100))
 

@@ -16,7 +16,7 @@ from replay import token_writer
 from replay.chat_templates import QWEN3_THINKING
 from replay.documents import Counts, RowSettings, document_of
 from replay.packing import PackedRow, PackedRows, best_fit, draw
-from replay.recorded import from_messages
+from replay.recorded import from_messages, recording_id
 from replay.sft_rows import transcribe
 from replay.template import ChatTemplate
 from replay.token_store import TokenStore
@@ -68,6 +68,7 @@ def test_documents_are_the_transcripts(tmp_path, template):
     assert len(store) == counts.documents == 7
     assert store.index["shards"] > 1
     made_here = template()
+    assert store.sources == [recording_id(trajectory) for trajectory in trajectories]
     for trajectory, document in zip(trajectories, store, strict=True):
         transcript = transcribe(trajectory, made_here)
         np.testing.assert_array_equal(document.ids, transcript.ids)
@@ -220,6 +221,11 @@ def test_packed_rows_know_their_documents(tmp_path, template):
     rows.save(tmp_path / "packing.json")
     again = PackedRows.load(store, tmp_path / "packing.json")
     assert (again.plan, again.row_length) == (rows.plan, rows.row_length)
+    for _ in range(2):  # into folders that aren't there yet, and over arrays of before
+        rows.write_arrays(tmp_path / "new" / "arrays")
+    assert json.loads((tmp_path / "new" / "arrays" / "rows.json").read_text())["starts"] == [
+        row.starts.tolist() for row in rows
+    ]
     rows.write_arrays(tmp_path / "arrays")
     arrays = np.load(tmp_path / "arrays" / "ids.npy", mmap_mode="r")
     np.testing.assert_array_equal(arrays, [row.ids for row in rows])
@@ -337,6 +343,18 @@ def test_a_store_without_a_document_is_refused(tmp_path, template):
     (tmp_path / "index.json").write_text(json.dumps({**index, "shards": 0}))
     with pytest.raises(SettingError, match="holds no document: no trajectory kept a token"):
         TokenStore(tmp_path)
+
+
+def test_weights_of_a_store_are_from_zero_to_a_million(tmp_path, template):
+    write_documents(some(2), tmp_path, template)
+    shard = tmp_path / "shard-00000.json"
+    about = json.loads(shard.read_text())
+    shard.write_text(json.dumps({**about, "weights": [0.0, 999_999.0]}))
+    assert TokenStore(tmp_path).weights.tolist() == [0.0, 999_999.0]
+    for wrong in (-0.5, 1e6, float("nan")):
+        shard.write_text(json.dumps({**about, "weights": [1.0, wrong]}))
+        with pytest.raises(SettingError, match=r"shard-00000\.json.*weight can't be"):
+            TokenStore(tmp_path)
 
 
 def test_settings_that_cant_work_are_named():

@@ -42,6 +42,16 @@ def test_the_loss_is_a_mean_over_rollouts_of_means_over_tokens():
     assert set(found.figures) == {"clip_share", "kl"}
 
 
+def test_a_ratio_at_the_edge_of_the_clip_has_not_left_it():
+    edges = LossSettings(clip_low=0.5, clip_high=1.0)
+    tokens = tokens_of([1.0, 1.0, 1.0, 1.0], [4])
+    # without an update the ratio is 1, the edge of no clip at all
+    still = policy_loss(torch.zeros(4), tokens, LossSettings(clip_low=0.0, clip_high=0.0))
+    assert still.figures["clip_share"] == 0.0
+    found = policy_loss(logs(0.49, 0.51, 1.99, 2.01), tokens, edges)
+    assert found.figures["clip_share"] == 0.5
+
+
 def test_lower_and_upper_clip_are_apart():
     ratio = torch.tensor([0.5, 0.5, 2.0, 2.0])
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0])

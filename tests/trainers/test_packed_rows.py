@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from replay.chat_templates import CHATML
-from replay.packing import draw
+from replay.packing import PackedRows, draw
 from replay.recorded import from_messages
 from replay.template import ChatTemplate
 from replay.token_store import TokenStore
@@ -39,9 +39,10 @@ def test_documents_are_rows_drawn_by_weight(store):
     assert not any(row.mask[0] for row in rows)
     drawn = draw(np.array([2.0, 1.0]), 0, 0)  # the first epoch of the seed 0, unless told
     assert [len(row) for row in document_rows(store)] == store.lengths[drawn].tolist()
-    assert [len(row) for row in document_rows(store, seed=1, epoch=2)] == (
-        store.lengths[draw(np.array([2.0, 1.0]), 1, 2)].tolist()
-    )
+    for epoch in range(1, 4):
+        drawn = draw(np.array([2.0, 1.0]), 0, epoch)
+        found = [len(row) for row in document_rows(store, epoch=epoch)]
+        assert found == store.lengths[drawn].tolist()
 
 
 def test_all_documents_come_with_their_weights(store):
@@ -61,6 +62,11 @@ def test_packed_rows_and_their_documents_are_learnt_alike(store):
 
 
 def test_packed_rows_are_of_one_length(store):
+    longest = int(store.lengths.max())
+    plan = packed_rows(store, longest).plan
+    assert plan == PackedRows.of(store, longest, seed=0, epoch=0).plan
+    assert plan != packed_rows(store, longest, seed=1).plan
+    assert plan != packed_rows(store, longest, epoch=1).plan
     rows = packed_rows(store, 4_000)
     assert {len(row.ids) for row in rows} == {4_000}
     assert np.isclose(rows.fill, rows.tokens / (4_000 * len(rows)))

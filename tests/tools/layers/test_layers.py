@@ -181,15 +181,18 @@ def test_a_rate_counts_queries_and_urls():
 def test_the_same_call_is_answered_from_memory_for_a_while():
     async def main():
         clock = ManualClock()
-        tools = FakeTools({"search": ToolResult("found", cost=0.5)})
+        tools = FakeTools({"search": ToolResult("found", latency=3.0, cost=0.5)})
         cache = Cache(tools, ttl=10, now=clock)
-        costs = []
-        for seconds in (0, 9, 2):
+        found = []
+        for seconds in (0, 9, 1, 1):
             clock.advance(seconds)
-            costs.append((await cache.call(SEARCH)).cost)
-        return costs, len(tools.calls), (cache.hits, cache.misses)
+            result = await cache.call(SEARCH)
+            found.append((result.latency, result.cost))
+        return found, len(tools.calls), (cache.hits, cache.misses)
 
-    assert asyncio.run(main()) == ([0.5, 0.0, 0.5], 2, (1, 2))
+    # after ten seconds it is asked for again
+    paid, kept = (3.0, 0.5), (0.0, 0.0)
+    assert asyncio.run(main()) == ([paid, kept, paid, kept], 2, (2, 2))
 
 
 PARTLY = ToolResult("x", data=[{"status": "ok"}, {"status": "failed", "kind": "timeout"}])

@@ -163,3 +163,13 @@ def test_a_proxy_may_be_private_but_what_it_is_asked_for_may_not(new_site):
     kinds, hits = asyncio.run(main())
     assert kinds == ["refused_address"] * 3
     assert not hits
+
+
+def test_a_host_of_more_than_a_thousand_characters_is_too_long():
+    """With the scheme and its slashes; it takes long to be put into ASCII."""
+    longest = "http://" + "a." * 496 + "a"
+    assert len(longest) == 1_000
+    assert AddressGuard().parse(longest).host == longest.removeprefix("http://")
+    with pytest.raises(ToolError, match="too long"):
+        AddressGuard().parse(longest + "a")
+    assert AddressGuard().parse("http://e.org/" + "a" * 1_000).host == "e.org"

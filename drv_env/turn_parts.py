@@ -26,6 +26,8 @@ RESPONSE, END_RESPONSE = "<tool_response>", "</tool_response>"
 _WALKS = 16
 _CALL_START = re.compile(r"\s*+(?:[{\[\"/]|pythoninterpreter)", re.I)
 _ANY_TAG = re.compile(r"</?(?:think|tool_call|answer|tool_response)>")
+_BEFORE_MENTION = " \t\"'([“‘«"
+"""What stands before a tag in a sentence; one that ends an answer stands at its last word."""
 _ANSWER_TAG = re.compile(r"</?answer>")
 
 
@@ -369,7 +371,7 @@ class _Scan:
         return -1, False
 
     def _answer_goes_on(self, inner: int, end: int) -> int:
-        """Past closing tags that the answer mentions: the sentence goes on to another one."""
+        """Past closing tags that the answer mentions: a sentence goes on to another one."""
         text = self._text
         while True:
             behind = end + len(END_ANSWER)
@@ -377,7 +379,8 @@ class _Scan:
             if tag is None or tag[0] != END_ANSWER:
                 return end
             line = text[behind : tag.start()].partition("\n")[0]
-            if not line.strip() and text[inner:end].strip():
+            apart = text[end - 1] in _BEFORE_MENTION and line.strip()
+            if text[inner:end].strip() and not apart:
                 return end
             end = tag.start()
 

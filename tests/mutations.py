@@ -43,12 +43,13 @@ CORE = {
     "vector_wrappers task_rows task_order cassette/records cassette/near cassette/store "
     "rewards/calibration rewards/information_gain rewards/judge rewards/key_facts "
     "rewards/outcome rewards/verdict tools/cassette tools/passages tools/parts unicode_text urls "
-    "call_keys tools/layers/cache tools/layers/cost tools/layers/limits",
+    "call_keys turn_parts markdown_code chat_turns tools/layers/cache tools/layers/cost "
+    "tools/layers/limits",
     "replay": "align clean correctness documents layouts packing pieces probe recorded resample "
     "schema search_text template token_store token_writer trajectory "
     "transcript",
     "agents": "ahead evaluate players robust rollout turn_limits "
-    "engines/_sampling engines/_slots engines/_stopping",
+    "engines/_sampling engines/_slots engines/_stopping engines/turn_stops",
     "trainers": "advantages credit information_gain kl learnt losses output_head packed_rows "
     "optimiser optimiser_settings packed_scores rl_metrics rows score_items sft_batches "
     "step_advantages update",

@@ -177,6 +177,7 @@ def test_an_invented_observation_is_cut() -> None:
         "press ` to quote",
         "``` is never closed",
         "a </answer> and a </answer> again",
+        'a "</answer>" and (</answer>) again',
     ],
 )
 def test_an_answer_may_mention_any_tag(answer: str) -> None:
@@ -200,6 +201,10 @@ def test_several_blocks_and_loose_ends() -> None:
     )
     assert read_turn(f"<think>t</think>{MILL}\n<think>or <answer>X</answer>").action is not None
     assert read_turn("<think>t</think><answer>X</answer>\nI hope </answer>").action == Answer("X")
+    for after in (". Done </answer>", " Done </answer>", "\n Done </answer>", "</answer>"):
+        for answer in ("X", "\nX\n"):
+            told = f"<think>t</think>So: <answer>{answer}</answer>{after}"
+            assert read_turn(told).action == Answer(answer)
     unclosed = read_turn("<think>t</think><tool_call>" + '{"name": "search"')
     assert unclosed.problem is Problem.NO_ACTION
     assert read_turn("<think>so\n<answer>It is </think>.</answer>").action == Answer(

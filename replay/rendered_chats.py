@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from drv_env.instructions import question_behind
+
 _MARKED = re.compile(
     r"<\|im_start\|>[ ]*(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)"
     r"|<\|start_header_id\|>(\w+)<\|end_header_id\|>\n*(.*?)"
@@ -35,6 +37,8 @@ def prompt_and_reply(prompt: Any, reply: Any) -> Chat | None:
         '<answer>Salen</answer>'
     """
     given = _chat(prompt)
+    if isinstance(reply, list | tuple) and len(reply) == 1 and isinstance(reply[0], str):
+        reply = reply[0]
     if isinstance(reply, list | tuple):
         replied = list(reply)
         opens = replied[0] if replied and isinstance(replied[0], Mapping) else {}
@@ -47,10 +51,20 @@ def prompt_and_reply(prompt: Any, reply: Any) -> Chat | None:
         return replied
     if given is None:
         return None
+    if isinstance(prompt, str):
+        reply = _behind(prompt.strip(), reply)
     last = given[-1] if given else {}
     if last.get("role") == "assistant":  # the template opened the turn
         given, reply = given[:-1], f"{last.get('content') or ''}{reply}"
     return [*given, *(replied or [{"role": "assistant", "content": reply}])]
+
+
+def _behind(prompt: str, reply: str) -> str:
+    """The reply without the prompt before it, where a log keeps both in one text."""
+    end = reply.find(prompt) + len(prompt) if prompt and prompt in reply else 0
+    if end == len(prompt) or question_behind(reply[:end], prompt) is not None:
+        return reply[end:].lstrip()
+    return reply
 
 
 def _chat(prompt: Any) -> Chat | None:

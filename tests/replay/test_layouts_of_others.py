@@ -191,6 +191,12 @@ ROWS = {
         "gts": {"target": ["1912"]},
         "score": 1.0,
     },
+    "a prompt in front of the reply": {
+        "question": Q,
+        "output": f"Think in <think> and </think> first. Question: {Q}\n{LOG}",
+    },
+    "the question in front of the reply": {"question": Q, "response": f"{Q}\n{LOG}"},
+    "a list of one reply": {"question": Q, "responses": [LOG]},
     "prompt and completion as messages": {
         "prompt": [asked()],
         "completion": [

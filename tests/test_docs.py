@@ -1,7 +1,8 @@
 """Every code block of README.md and docs/ runs as it stands, one behind the other on its page.
 
-A block that needs what no test has says so in its fence, ```` ```python needs=keys ````: it is
-read, and its commands' options are checked, but it is not run.  A page of docs may lean on names
+A block that needs what no test has says so in its fence, ```` ```python needs=gpu ````: it is
+read, and its commands' options are checked, but it is not run.  What needs keys runs with made-up
+ones, which reach nobody.  A page of docs may lean on names
 and files that its text speaks of; the scenes below have them.
 """
 
@@ -43,7 +44,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NEEDS = {"minutes", "keys", "gpu", "trl", "verifiers", "cluster"}
 """What a fence may say that a block needs."""
-MOST_UNRUN = 14
+MOST_UNRUN = 17
 """Blocks that say so, over all pages."""
 
 
@@ -280,7 +281,7 @@ def test_the_blocks_of_a_page_run_one_behind_the_other(page, page_folder, reques
     names = module.__dict__
     names |= SCENES.get(page.name, dict)()
     for block in BLOCKS[page]:
-        if block.language == "python" and block.needs is None:
+        if block.language == "python" and block.needs in (None, "keys"):  # made-up ones will do
             run_python(block, names)
         elif block.language == "json":
             for line in block.text.splitlines():

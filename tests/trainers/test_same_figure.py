@@ -21,6 +21,9 @@ from tests.trainers.decided_engine import DecidedEngine, play_decided
 from trainers.agent_file import NAME, checked_agent, read_agent
 from trainers.checkpoint import save_model
 from trainers.cli import main
+from trainers.commands.agent_options import RuleOptions
+from trainers.runs.playing import plan_playing
+from trainers.runs.run_config import ModelSection, RLRun, TaskSection, ToolSection
 from trainers.small_world import ModelGame, SmallWorld
 from trainers.small_world_config import WorldSettings
 from trainers.world_questions import asked_of_worlds, drawn, game_random, world_parts
@@ -184,3 +187,34 @@ def test_an_earlier_file_without_questions_is_read(tmp_path: Path) -> None:
     assert found is not None
     assert found["questions"] == {}
     assert found["rules"] == {"max_turns": 3, "max_seconds": 9.5}
+
+
+def test_a_run_of_training_hands_the_game_on(checkpoint: Path, tmp_path: Path) -> None:
+    """What the configuration says, and beneath it what the model's own file said."""
+
+    def described(**settings: Any) -> dict[str, dict[str, Any]]:
+        run = RLRun(model=ModelSection(folder=str(checkpoint)), out=tmp_path / "run", **settings)
+        playing = plan_playing(run, lambda line: None)
+        hops = {task.metadata["hops"] for task in playing.tasks}
+        assert hops == set(playing.described()["questions"]["hops"])
+        return checked_agent(playing.described())
+
+    own = read_agent(checkpoint)
+    assert own is not None
+    kept = described()
+    assert kept["questions"] == own["questions"]
+    assert kept["offline"] == own["offline"]
+    assert kept["rules"]["max_turns"] == own["rules"]["max_turns"]
+    asked = described(
+        tasks=TaskSection(hops=(2,), balanced=False),
+        tools=ToolSection(world=(5,)),
+        rules=RuleOptions(reading="thought_optional", max_seconds=9.0, max_turns=4),
+    )
+    assert asked["questions"] == {"hops": (2,), "count": COUNT, "part": "test", "seed": SEED}
+    assert asked["offline"]["worlds"] == (5,)
+    rules = asked["rules"]
+    assert (rules["reading"], rules["max_seconds"], rules["max_turns"]) == (
+        "thought_optional",
+        9.0,
+        4,
+    )

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from drv_env.errors import EngineError, SettingError, settings_called
+from drv_env.errors import EngineError, SettingError, TaskDataError, settings_called
 from trainers.cli import main
 from trainers.commands.option_names import in_options, naming_options
 
@@ -56,6 +56,11 @@ def test_a_value_that_cannot_work_is_told_by_its_option(command, tmp_path, monke
     assert "_" not in line.replace("MOST_TURNS", "")
 
 
+def test_the_seed_of_a_world_is_no_option(capsys):
+    assert main(["world", "questions", "-1"]) == 1
+    assert capsys.readouterr().err == "drv: the seed of a world must be at least 0, got -1\n"
+
+
 def test_names_in_the_middle_are_options_too_and_words_and_files_are_not():
     options = {"base_url": "--base-url", "max_turns": "--max-turns", "seed": "--seed"}
     told = in_options(EngineError("lost; check base_url and the seed"), options)
@@ -68,6 +73,10 @@ def test_names_in_the_middle_are_options_too_and_words_and_files_are_not():
         "max_turns_of_mine is unknown",
     ):
         assert in_options(SettingError(text), options) == text
+    said = "--omit-field must be names among temperature, max_turns, seed"  # of a server's fields
+    assert in_options(SettingError(said), options) == said
+    columns = "no column for the question; the columns are: max_turns, base_url"
+    assert in_options(TaskDataError(columns), options) == columns
 
 
 def test_a_setting_may_be_called_otherwise_on_its_way():

@@ -84,9 +84,11 @@ def in_options(error: DrvError, options: Mapping[str, str]) -> str:
         >>> in_options(error, {"max_turn_tokens": "--max-turn-tokens"})
         'the rules hold back 5 tokens (--max-turn-tokens)'
     """
-    from drv_env.errors import SettingError
+    from drv_env.errors import SettingError, TaskDataError
 
     told = str(error)
+    if told.startswith("--") or isinstance(error, TaskDataError):
+        return told  # said in options already, or of what a file has
     if isinstance(error, SettingError) and error.setting and error.setting in options:
         told = str(error.called(options[error.setting]))
 

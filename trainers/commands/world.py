@@ -95,15 +95,18 @@ class WorldPages:
 
 
 def refuse_no_world(seeds: tuple[int, ...]) -> None:
-    """Refuse a command without a seed.
+    """Refuse a command without a seed, and one that is none.
 
     Raises:
         SettingError: saying what to give.
     """
     from drv_env.errors import SettingError
+    from drv_env.settings import SEED, checked_whole
 
     if not seeds:
         raise SettingError("name the seed of a world, such as 7")
+    for seed in seeds:
+        checked_whole("the seed of a world", seed, SEED)
 
 
 def write_lines(rows: Iterable[Mapping[str, Any]], out: Path | None, force: bool) -> None:

@@ -14,6 +14,7 @@ from tests.small_agent import save_small_agent
 from trainers.cli import main
 from trainers.commands.agent_options import AgentOptions, ModelOptions
 from trainers.commands.agent_setup import plan_agent
+from trainers.plugins import is_model
 
 NAME = "some-org/Tiny.agent-1"
 COMMIT = "0f" * 20
@@ -61,6 +62,9 @@ def test_a_fetched_model_is_found_wherever_one_is_named(here, cache, capsys):
     ids = ChatTemplate.from_folder(NAME).pieces.digest
     assert ids == ChatTemplate.from_folder(snapshot).pieces.digest
     assert load_checked(NAME).config.vocab_size == load_checked(snapshot).config.vocab_size
+
+    assert is_model(NAME)
+    assert not is_model("some-org/other")
 
     server = ModelOptions(model="m", base_url="http://h/v1", tokenizer=Path(NAME))
     assert plan_agent(AgentOptions(model=server), lambda _: None).folder == snapshot

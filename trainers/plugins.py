@@ -5,7 +5,6 @@ Names are looked up as :mod:`trainers.registry` says, for every command and for 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from agents.scorers import EngineScorer, TransformersScorer
@@ -15,6 +14,7 @@ from drv_env.rewards.information_gain import Scorer
 from drv_env.rewards.outcome import exact_match, exact_match_cjk, token_f1, token_f1_cjk
 from drv_env.tools.base import Tools
 from drv_env.tools.layers import Toolbox, UserTool
+from replay.model_folders import model_folder
 from replay.template import ChatTemplate
 from trainers.registry import Registry, made, takes
 
@@ -104,8 +104,8 @@ ENGINE = "engine"
 
 
 def is_model(name: str) -> bool:
-    """Whether a scorer's name is the folder of a model."""
-    return (Path(name) / "config.json").is_file()
+    """Whether a scorer's name is the folder of a model, or a fetched one of the Hub."""
+    return (model_folder(name) / "config.json").is_file()
 
 
 def make_scorer(name: str, engine: Any, template: ChatTemplate | None) -> Scorer:

@@ -234,7 +234,10 @@ def test_the_key_is_sent_and_never_shown(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--tools", "live"), "invented webs (--world) and recorded ones (--web)"),
+        (
+            ("--tools", "live"),
+            "invented webs (--world), recorded ones (--web) and pages of your own (--pages)",
+        ),
         (("--cassette-only",), "--cassette-only needs --cassette"),
         (("--evidence-words", "0"), "evidence-words"),
         (("--evidence-words", "9", "--whole-pages"), "exclude each other"),

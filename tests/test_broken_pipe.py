@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,7 @@ def test_nobody_who_stops_reading_sees_a_traceback(tmp_path):
 )
 def test_an_output_that_the_shell_has_closed_is_none(words, status, tmp_path):
     done = subprocess.run(
-        f"{sys.executable} -m trainers.cli {words}",
+        f"{shlex.quote(sys.executable)} -m trainers.cli {words}",
         shell=True,
         capture_output=True,
         text=True,

@@ -25,8 +25,7 @@ _MARK = re.compile(
     r"|^[ \t]*\#+[ \t]*(?:[Uu]ser )?(?:[Qq]uestion|Query|Task|\u95ee\u9898)[ \t]*\n\s*",
     re.MULTILINE,
 )
-_QUESTION_TAGS = re.compile(r"<question>(.*?)</question>", re.DOTALL)
-_OPENED = re.compile(r"\s*(?:Assistant[:\uff1a])?\s*(?:<think>)?\s*\Z")
+_OPEN, _CLOSE = "<question>", "</question>"
 
 
 def question_behind(text: str, known: str | None = None) -> tuple[str, str] | None:
@@ -49,15 +48,17 @@ def question_behind(text: str, known: str | None = None) -> tuple[str, str] | No
         before = before if mark is None else before[: mark.start()]
         return known.strip(), f"{before.strip()}\n\n{_closed(after)}".strip()
     text = _closed(text)
-    inside = list(_QUESTION_TAGS.finditer(text))
-    if inside and inside[-1][1].strip():
-        start, end = inside[-1].span()
-        return inside[-1][1].strip(), f"{text[:start].strip()}\n\n{text[end:].strip()}".strip()
+    end = text.rfind(_CLOSE)
+    start = text.rfind(_OPEN, 0, max(end, 0))
+    if start >= 0 and (inside := text[start + len(_OPEN) : end].strip()):
+        around = f"{text[:start].strip()}\n\n{text[end + len(_CLOSE) :].strip()}"
+        return inside, around.strip()
     tags = [found.end() for found in _TAGS.finditer(text)]
     if tags:
         mark = _MARK.search(text, max(0, tags[-1] - 1))
     else:
-        mark = next((m for m in _MARK.finditer(text) if _WORDS.search(text, 0, m.start())), None)
+        words = _WORDS.search(text)
+        mark = None if words is None else _MARK.search(text, words.end())
     if mark is not None:
         question, instructions = text[mark.end() :].strip(), text[: mark.start()].strip()
         return (question, instructions) if question and instructions else None
@@ -70,5 +71,7 @@ def question_behind(text: str, known: str | None = None) -> tuple[str, str] | No
 
 def _closed(text: str) -> str:
     """The text without the beginning of the assistant's turn at its end."""
-    found = _OPENED.search(text)
-    return text if found is None else text[: found.start()]
+    text = text.rstrip().removesuffix("<think>").rstrip()
+    for opened in ("Assistant:", "Assistant\uff1a"):
+        text = text.removesuffix(opened).rstrip()
+    return text

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from drv_env.errors import TaskDataError
+from drv_env.instructions import question_behind
 from drv_env.task_files import load_tasks, read_tasks
 
 ASKED = [{"role": "user", "content": "Q"}]
@@ -112,6 +113,19 @@ def test_a_question_behind_instructions_is_the_question(tmp_path: Path, prompt: 
 def test_a_question_without_instructions_stays_whole(tmp_path: Path, question: str) -> None:
     (task,) = read_tasks(write_lines(tmp_path / "t.jsonl", [{"prompt": question, "answer": "A"}]))
     assert task.question == question
+
+
+@pytest.mark.parametrize(
+    "piece", ["Question: ", "<question>", "<think>", " ", "You are\nUser: ", "Assistant:\n", "*"]
+)
+def test_a_monstrous_prompt_is_read_through(piece: str) -> None:
+    """A reading of quadratic time would take hours."""
+    text = f"Use <think>. {piece * (1_000_000 // len(piece))}"
+    behind = question_behind(f"{text} Q", "Q")
+    assert behind is not None
+    assert behind[0] == "Q"
+    alone = question_behind(piece * (1_000_000 // len(piece)))
+    assert (alone is None) is ("You are" not in piece)
 
 
 def hidden(text: str, key: bytes) -> str:

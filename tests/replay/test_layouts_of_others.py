@@ -345,6 +345,18 @@ def test_a_turn_that_mentions_the_tags_of_logs_stays_a_turn(turn):
     assert list(read(row).messages) == row["messages"]
 
 
+@pytest.mark.parametrize(
+    "piece",
+    ["<search>", "<search>a</search>", "<think>", "<|begin_of_query|>", "<tool_call>", "</think>x"],
+)
+def test_a_monstrous_log_is_read_through(piece):
+    """A reading of quadratic time would take hours."""
+    text = piece * (1_000_000 // len(piece))
+    assert isinstance(
+        cleaned({"question": Q, "output": f"{text}<information>a</information>"}), Drop
+    )
+
+
 # ---- several calls a turn ---------------------------------------------------------------
 
 

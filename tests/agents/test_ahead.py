@@ -132,6 +132,24 @@ def test_closing_cancels_what_runs_and_waits_for_its_end():
     assert sorted(played.ended) == sorted(played.begun)[1:]
 
 
+def test_closing_waits_for_those_that_take_their_time_to_end():
+    begun, ended = threading.Event(), []
+
+    async def play(batch: int) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(2_000):  # turns of the loop, as closing a connection takes
+                await asyncio.sleep(0)
+            ended.append(batch)
+
+    with Ahead(range(1), play, 0) as ahead:
+        ahead.updated()  # a batch that nobody asks for
+        assert begun.wait(HANGS)
+    assert ended == [0]
+
+
 def test_a_bound_below_zero_is_refused():
     with pytest.raises(SettingError, match="max_staleness"):
         Ahead([], Played(), -1)

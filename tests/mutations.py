@@ -471,29 +471,30 @@ def main() -> int:
             trees.put(copied(Path(folder) / str(job)))
 
         red: dict[str, list[str]] = {}
-        for path in dict.fromkeys(mutation.path for mutation in wanted):
-            tree = trees.get()
-            red[path] = red_without(tree, path, chosen.near)
-            trees.put(tree)
-            if red[path]:
-                print(f"{path}: tests fail without a change, left out: {' '.join(red[path])}")
-        wanted = [mutation for mutation in wanted if not red[mutation.path]]
 
-        def judged(mutation: Mutation) -> tuple[Mutation, bool]:
+        def judged(mutation: Mutation) -> tuple[Mutation, bool | None]:
             tree = trees.get()
             try:
+                if mutation.path not in red:
+                    red[mutation.path] = red_without(tree, mutation.path, chosen.near)
+                if red[mutation.path]:
+                    return mutation, None
                 return mutation, is_seen(tree, mutation, chosen.near)
             finally:
                 trees.put(tree)
 
         with ThreadPoolExecutor(chosen.jobs) as pool:
             for number, (mutation, seen) in enumerate(pool.map(judged, wanted), start=1):
-                word = "seen  " if seen else "UNSEEN"
+                word = {True: "seen  ", False: "UNSEEN", None: "no way to tell:"}[seen]
                 print(f"{number}/{len(wanted)} {word} {mutation}", flush=True)
-                if not seen:
+                if seen is False:
                     unseen.append(mutation)
-    share = 1 - len(unseen) / max(len(wanted), 1)
-    print(f"{len(wanted)} changes, {len(wanted) - len(unseen)} seen ({share:.1%})")
+    made = [mutation for mutation in wanted if not red[mutation.path]]
+    share = 1 - len(unseen) / max(len(made), 1)
+    print(f"{len(made)} changes, {len(made) - len(unseen)} seen ({share:.1%})")
+    for path, files in red.items():
+        if files:
+            print(f"{path} is left out: tests fail without a change, among {' '.join(files)}")
     for mutation in unseen:
         print(f"unseen: {mutation}")
     return int(share < WANTED)

@@ -19,6 +19,7 @@ from replay.transcript import Transcript
 from tests.replay.test_probe import qwen_like
 from trainers.information_gain import (
     GainSettings,
+    ModelScores,
     best_values,
     score_item,
     score_with_model,
@@ -262,3 +263,11 @@ def test_an_item_has_every_probe_behind_every_history(template, played):
 def test_the_best_of_values_that_are_there():
     assert best_values([-1.0, -2.0], 1) == [-1.0, -2.0]
     assert best_values([-1.0, None, None, None], 2) == [-1.0, None]
+
+
+def test_log_probs_of_those_that_are_chosen_are_turn_behind_turn():
+    turns = [np.array(values, np.float32) for values in ([-1.0, -2.0], [-3.0])]
+    scores = ModelScores([], [turns, None, []])
+    assert [found.tolist() for found in scores.of([2, 0])] == [[], [-1.0, -2.0, -3.0]]
+    with pytest.raises(ValueError, match="trajectory 1 broke"):
+        scores.of([1])

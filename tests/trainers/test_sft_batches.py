@@ -42,6 +42,19 @@ def test_rows_come_as_often_as_they_weigh():
     assert found[3] == pytest.approx(0.5, abs=0.15)
 
 
+def test_a_digest_tells_sizes_and_weights_apart():
+    digests = [
+        Batches(ROWS).digest,
+        Batches(ROWS[::-1]).digest,
+        Batches(ROWS[:-1]).digest,
+        Batches(ROWS, weights=[1] * 7).digest,
+        Batches(ROWS, weights=[1] * 6 + [2]).digest,
+    ]
+    assert len(set(digests)) == 5
+    assert Batches(ROWS, seed=1, epochs=2, weights=[1.0] * 7).digest == digests[3]
+    assert digests[2].startswith("6 rows, ")
+
+
 def test_a_batch_of_tokens_holds_no_more_than_them():
     batches = Batches(ROWS, batch_tokens=10)
     sizes = [[len(row) for row in batches[step]] for step in range(1, len(batches) + 1)]

@@ -93,7 +93,16 @@ def test_figures_are_means_over_the_minibatches(tiny_game, rollouts):
         loss=LossSettings(entropy_weight=bonus, dual_clip=dual_clip),
     )
     standing = torch.optim.SGD(model.parameters(), lr=0.0)
+    training = []
+
+    def note(body, _):
+        if torch.is_grad_enabled():  # others look at the model before
+            training.append(body.training)
+
+    model.base_model.register_forward_pre_hook(note)
     found = update_policy(model, standing, rollouts, config, np.random.default_rng(0))
+    assert training == [True] * len(rollouts)
+    assert not model.training
     assert found["grad_norm"] == pytest.approx(np.mean(norms), rel=1e-3)
     assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-3)
     assert found["entropy"] == pytest.approx(np.mean(entropies), rel=1e-3)

@@ -427,7 +427,7 @@ def is_seen(tree: Path, mutation: Mutation, near: bool) -> bool:
     """Whether a test fails, with the change in the copy; the copy is as before afterwards."""
     file = tree / mutation.path
     source = file.read_text(encoding="utf-8")
-    changed = mutation.apply((ROOT / mutation.path).read_text(encoding="utf-8"))
+    changed = mutation.apply(source)
     try:
         compile(changed, mutation.path, "exec")
     except SyntaxError:

@@ -63,6 +63,13 @@ def test_a_turn_is_cut_behind_its_action_alone(template, turn, stops):
     assert len(trajectory.transcript.log_probs[0]) == len(ids)
 
 
+def test_a_turn_that_the_model_ended_itself_is_not_asked_for_again(template):
+    """It has no action either, but no stop text cut it."""
+    trajectory, asked = played(template, "<think>\nI stop here", STOPS)
+    assert trajectory.turns[0].text == "<think>\nI stop here"
+    assert len(asked) == 1
+
+
 def test_the_released_reading_ends_a_turn_at_any_mention(template):
     trajectory, asked = played(template, QUOTING + CALL % "mill", STOPS, reading="released")
     assert trajectory.turns[0].text == "<think>\nThe <tool_response>"

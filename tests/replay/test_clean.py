@@ -262,6 +262,7 @@ def with_roles(*roles):
         (raw.row(gold=None), Reason.NO_GOLD_ANSWER),
         (raw.row(gold=" "), Reason.NO_GOLD_ANSWER),
         (raw.row(gold=True), Reason.WRONG_TYPE),
+        ({**raw.row(), "meta": {"question": 5, "answer": "a"}}, Reason.WRONG_TYPE),
         ({**raw.row(), "messages": None}, Reason.NO_MESSAGES),
         ({**raw.row(), "messages": []}, Reason.NO_MESSAGES),
         ({**raw.row(), "messages": "hello"}, Reason.WRONG_TYPE),

@@ -38,6 +38,12 @@ def test_brackets_and_parentheses_balance():
     assert page == {"title": "A [b] c", "url": "https://e.org/Foo_(bar)", "snippet": "rest\nmore"}
 
 
+def test_blanks_around_titles_and_urls_go():
+    expected = [{"title": "T", "url": "u", "snippet": ""}]
+    assert one("1. [ T ]( u )") == expected
+    assert one("1. [ [T] ]( u )") == [{**expected[0], "title": "[T]"}]
+
+
 def test_leading_dates_and_blank_lines_go():
     (page,) = one("1. [T](u)\nDate published: 2021\nDate updated: 2022\n\n a \n\nDate published: x")
     assert page["snippet"] == "a\nDate published: x"

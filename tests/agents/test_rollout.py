@@ -385,6 +385,22 @@ def test_robust_sampling_throws_bad_turns_away_and_counts_them(template):
     assert meter.progress().resampled == 3
 
 
+def test_a_repetition_is_one_though_the_end_of_the_turn_stands_behind_it(template):
+    turns = iter(["<think>" + "x" * 400, render_turn("Known.", Answer("Owner0"))])
+    (found,) = asyncio.run(
+        rollout(
+            game(),
+            ScriptedEngine(lambda text: next(turns), template),
+            template,
+            TASKS[:1],
+            SAMPLING,
+            RolloutSettings(robust=RobustSampling(faults=("repetition",))),
+        )
+    )
+    assert [turn.action for turn in found.turns] == ["answer"]
+    assert [sampled.attempts for sampled in found.transcript.sampled] == [2]
+
+
 def test_the_last_attempt_is_kept_as_it_is(template):
     (found,) = asyncio.run(
         rollout(

@@ -24,11 +24,12 @@ CALL = '<tool_call>\n{"name": "search", "arguments": {"query": ["%s"]}}\n</tool_
 STOPS = ("<tool_response>", "</tool_call>")
 
 
-def played(template, turn, stops, **rules):
+def played(template, turn, stops, stop_ids=(), **rules):
     """The first turn of an episode, and what the engine was asked."""
     engine = ScriptedEngine(lambda text: turn, template)
     game = Game(TASKS, FakeTools(), rules=Rules(system_prompt="", max_turns=1, **rules))
-    (found,) = asyncio.run(rollout(game, engine, template, TASKS, Sampling(2000, stop=stops)))
+    sampling = Sampling(2000, stop_ids=stop_ids, stop=stops)
+    (found,) = asyncio.run(rollout(game, engine, template, TASKS, sampling))
     first = [call.sampling for call in engine.calls if len(call.ids) == len(engine.calls[0].ids)]
     return found, first
 
@@ -65,7 +66,7 @@ def test_a_turn_is_cut_behind_its_action_alone(template, turn, stops):
 
 def test_a_turn_that_the_model_ended_itself_is_not_asked_for_again(template):
     """It has no action either, but no stop text cut it."""
-    trajectory, asked = played(template, "<think>\nI stop here", STOPS)
+    trajectory, asked = played(template, "<think>\nI stop here", STOPS, template.stop_ids)
     assert trajectory.turns[0].text == "<think>\nI stop here"
     assert len(asked) == 1
 

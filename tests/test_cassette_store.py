@@ -317,6 +317,14 @@ def test_the_nearest_recording_is_found_among_many(path):
             assert store.nearest("search", {"query": ["Lima 1100"]}, place).namespace == place
 
 
+def test_keys_are_compared_by_their_first_three_hundred_characters(path):
+    text = "abcdefghi " * 30
+    with CassetteStore(path) as store:
+        store.put("a", {"q": text + "x"}, Recorded("t"))
+        assert store.nearest("a", {"q": text + "y"}).similarity == 1.0
+        assert store.nearest("a", {"q": text[:-1] + "z"}).similarity == pytest.approx(299 / 300)
+
+
 def test_merging_counts_what_differs_and_keeps_as_set(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     with CassetteStore(two) as store:

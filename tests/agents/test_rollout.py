@@ -578,6 +578,29 @@ def test_a_cancellation_that_nobody_asked_for_touches_its_episode_alone(template
         assert all("cancelled" in turn.observation for turn in failed)
 
 
+def test_a_cancellation_from_a_listener_breaks_its_episode_alone(template):
+    """It runs in the episode's own task, which hears of it when it waits next: for its turn."""
+
+    class Waits(ScriptedEngine):
+        async def generate(self, ids, sampling):
+            await asyncio.sleep(0)
+            return await super().generate(ids, sampling)
+
+    def listen(key, episode, played):
+        if key.task == 1:
+            asyncio.current_task().cancel()
+
+    async def play():
+        engine, once = Waits(plays, template), RolloutSettings(retries=0, max_requests=1)
+        rollouts = stream(game(), engine, template, TASKS[:3], SAMPLING, once, on_turn=listen)
+        return {item.id.task: item.trajectory async for item in rollouts}
+
+    found = asyncio.run(play())
+    assert [found[task].broken for task in range(3)] == [False, True, False]
+    assert found[1].error == "the episode was cancelled from inside"
+    assert len(found[1].turns) == 1
+
+
 def test_an_error_of_any_kind_from_an_engine_breaks_its_episode_alone(template):
     class Odd(ScriptedEngine):
         async def generate(self, ids, sampling):

@@ -309,6 +309,7 @@ def test_metadata_is_what_json_has(tmp_path: Path) -> None:
             "tags": pa.array([["a"], []]),
             "pairs": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
             "kind": pa.array(["x", None]).dictionary_encode(),
+            "clues": pa.array([[{"page": 1, "says": b"y"}], None]),
         }
     )
     pq.write_table(table, tmp_path / "t.parquet")
@@ -321,6 +322,7 @@ def test_metadata_is_what_json_has(tmp_path: Path) -> None:
         "tags": ["a"],
         "pairs": [["k", 1]],
         "kind": "x",
+        "clues": [{"page": 1, "says": "y"}],
     }
     assert second.metadata == {"score": 0.5, "tags": []}
     json.dumps([first.metadata, second.metadata])

@@ -24,8 +24,9 @@ from drv_env.rewards.calibration import (
     check_judge,
     wilson_interval,
 )
-from drv_env.rewards.judge import Judge
-from drv_env.rewards.labelled import read_labelled
+from drv_env.rewards.judge import Judge, Verdict
+from drv_env.rewards.labelled import LabelledAnswer, read_labelled
+from drv_env.tasks import Task
 from tests.patience import HANGS
 from tests.rewards.conftest import KEY, Endpoint
 from trainers.commands.judge import JudgeCommand
@@ -337,3 +338,14 @@ def test_the_command_is_read_from_its_arguments() -> None:
     arguments = ["check", "a.csv", "--cassette", "None", "--json", "--model", "m"]
     command = tyro.cli(JudgeCommand, args=arguments)
     assert command == JudgeCommand("check", Path("a.csv"), model="m", cassette=None, json=True)
+
+
+def test_each_pair_of_label_and_verdict_has_its_own_count() -> None:
+    task = Task("Q", ("A",))
+    pairs = [(True, True)] * 4 + [(True, False)] * 3 + [(False, True)] * 2 + [(False, False)]
+    checked = [
+        Checked(LabelledAnswer(task, "x", label, "here"), Verdict(correct, "judge"))
+        for label, correct in pairs
+    ]
+    assert agreement(checked).confusion == Confusion(4, 3, 2, 1)
+    assert agreement(checked).share == 5 / 10

@@ -69,13 +69,15 @@ _CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels
 
 _META = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
 _XML = re.compile(rb"""\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]{1,40})["']""")
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+_MARKS = (
+    (codecs.BOM_UTF8, "UTF-8", "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "UTF-32", "utf-32"),  # before UTF-16's, with which it begins
+    (codecs.BOM_UTF32_BE, "UTF-32", "utf-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16", "utf-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16", "utf-16"),
 )
+"""A byte order mark, what its encoding is called, and Python's codec that takes the mark off."""
+
 _NEVER = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "utf-7"}
 """Codecs that no page is honestly written in, some of them slow."""
 
@@ -110,6 +112,32 @@ def codec_of(label: str | None) -> str | None:
     if found in _NEVER:
         return None
     return _CODECS.get(found.replace("_", "-"), found)
+
+
+def unicode_encoding(content: bytes) -> tuple[str, str]:
+    """What the Unicode encoding of a file is called, and Python's codec for it.
+
+    A byte order mark decides.  Without one, a zero byte at every second place of the beginning
+    is UTF-16, for names of variables, JSON and most headers begin in ASCII; all else is UTF-8.
+
+    Args:
+        content: the file, or its first 64 bytes.
+
+    Example:
+        >>> unicode_encoding("KEY=1".encode("utf-16-le"))[0], unicode_encoding(b"KEY=1")[0]
+        ('UTF-16', 'UTF-8')
+    """
+    for mark, name, codec in _MARKS:
+        if content.startswith(mark):
+            return name, codec
+    start = content[:64]
+    start = start[: len(start) // 2 * 2]
+    even, odd = start[::2], start[1::2]
+    if start and odd.count(0) > len(odd) // 2 and 0 not in even:
+        return "UTF-16", "utf-16-le"
+    if start and even.count(0) > len(even) // 2 and 0 not in odd:
+        return "UTF-16", "utf-16-be"
+    return "UTF-8", "utf-8"
 
 
 def decode(body: bytes, declared: str | None = None) -> str:
@@ -149,9 +177,9 @@ def decode_page(body: bytes, declared: str | None = None) -> str:
 
 def strict(body: bytes, declared: str | None = None) -> str | None:
     """The body in the first encoding that fits without error, see :func:`decode`, or None."""
-    for mark, name in _BOMS:
+    for mark, _, marked in _MARKS:
         if body.startswith(mark):
-            return _try(body, name)
+            return _try(body, marked)
     codec = codec_of(declared)
     order: list[str | None] = ["utf-8", codec, _named_inside(body[:4096])]
     if codec is not None and codec.startswith(_BEFORE_UTF8):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drv_env.chat_turns import calls_of, content_text, thought_of
+from drv_env.chat_turns import calls_of, content_text, is_thought, thought_of
 from drv_env.errors import SettingError, ToolError
 from drv_env.http import HttpClient
 from drv_env.request_fields import RequestFields
@@ -283,7 +283,8 @@ def _absent(message: Mapping[str, Any], content: Any) -> str:
         return ""
     if not isinstance(content, list):
         return f"content is of the type {type(content).__name__}"
-    whole = all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content)
+    texts = [part for part in content if not is_thought(part)]
+    whole = all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in texts)
     return "" if whole and content else "content is a list of something else than texts"
 
 

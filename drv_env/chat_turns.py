@@ -33,15 +33,35 @@ def turn_of(message: Mapping[str, Any]) -> str:
 def content_text(content: Any) -> str:
     """The text of a message's content, which may be in parts; "" where it has none."""
     if isinstance(content, list):
-        parts = (part.get("text", "") for part in content if isinstance(part, dict))
+        parts = (
+            part.get("text", "")
+            for part in content
+            if isinstance(part, dict) and not is_thought(part)
+        )
         return "".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
 
 
 def thought_of(message: Mapping[str, Any]) -> str:
-    """What the message says was thought before its text; "" where it has no field for that."""
-    found = (content_text(message.get(name)) for name in _THOUGHTS)
+    """What the message says was thought before its text; "" where it has no place for that.
+
+    It is a field of its own, or parts of the content (Mistral's, of the type ``thinking``).
+
+    Example:
+        >>> part = {"type": "thinking", "thinking": [{"type": "text", "text": "Known."}]}
+        >>> thought_of({"content": [part, {"type": "text", "text": "<answer>A</answer>"}]})
+        'Known.'
+    """
+    content = message.get("content")
+    parts = filter(is_thought, content) if isinstance(content, list) else ()
+    inside = "".join(content_text(part["thinking"]) for part in parts)
+    found = (inside, *(content_text(message.get(name)) for name in _THOUGHTS))
     return next((text for text in found if text.strip()), "")
+
+
+def is_thought(part: Any) -> bool:
+    """Whether a part of a message's content is a thought."""
+    return isinstance(part, Mapping) and isinstance(part.get("thinking"), str | list)
 
 
 def calls_of(message: Mapping[str, Any]) -> list[str]:

@@ -95,8 +95,7 @@ class RequestFields:
             ToolError: what ``once`` raises and no such change mends.
         """
         sent = self.fitted(body)
-        refused: dict[str, str | None] = {}
-        said = ""
+        refused: dict[str, tuple[str | None, str]] = {}  # the other name, the server's words
         while True:
             try:
                 reply = await once(sent)
@@ -107,13 +106,13 @@ class RequestFields:
                 other = self._other_name(name, refused)
                 renamed = {} if other is None else {other: sent[name]}
                 sent = {each: sent[each] for each in sent if each != name} | renamed
-                refused[name], said = other, said_by(error, 300)
+                refused[name] = other, said_by(error, 300)
             else:
-                for name, other in refused.items():
+                for name, (other, said) in refused.items():
                     self._remember(name, other, server, said)
                 return reply
 
-    def _other_name(self, name: str, refused: Mapping[str, str | None]) -> str | None:
+    def _other_name(self, name: str, refused: Collection[str]) -> str | None:
         """The other name of the limit, where ``name`` is one and the other was not refused."""
         if name not in LIMITS:
             return None

@@ -150,7 +150,7 @@ def iter_tasks(
         difficulty: a column to keep as ``metadata["difficulty"]``.
         separator: stands between alternative answers in one text.
         encoding: of text files; a byte order mark is skipped.
-        delimiter: of CSV, one character; by default a comma, in ``.tsv`` a tab.
+        delimiter: of CSV, one character; by default the one that the header shows.
         on_bad_row: told of each row that is no task; when None, the first one raises.
 
     Raises:

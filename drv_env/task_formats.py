@@ -15,7 +15,7 @@ import io
 import json
 import re
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from drv_env.cells import MAX_CHARACTERS
+from drv_env.charsets import unicode_encoding
+from drv_env.csv_dialect import Lines, delimiter_of, said_delimiter
 from drv_env.errors import SettingError, TaskDataError, boundary
 from drv_env.json_files import why_unread
 from drv_env.settings import shown
@@ -43,8 +45,10 @@ class TextFormat:
     """How text files are written.
 
     Attributes:
-        encoding: a byte order mark is skipped.
-        delimiter: of CSV, one character; None for a comma, in ``.tsv`` a tab.
+        encoding: a byte order mark is skipped; what shows itself as UTF-16 or UTF-32 is read
+            as that in place of UTF-8.
+        delimiter: of CSV, one character; None for the one under which the header has the columns
+            that are wanted (:mod:`drv_env.csv_dialect`).
 
     Raises:
         SettingError: naming a value that can't work.
@@ -143,9 +147,8 @@ def _open(file: Path, text: TextFormat, newline: str) -> Iterator[TextIO]:
     encoding = text.encoding
     with gzip.open(file, "rb") if _suffix(file)[1] else file.open("rb") as raw:
         if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
-            encoding = "utf-8-sig"
-            if raw.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                raise TaskDataError("not UTF-8 but UTF-16; read it with encoding='utf-16'")
+            name, codec = unicode_encoding(raw.peek(64)[:64])
+            encoding = "utf-8-sig" if name == "UTF-8" else codec
         with io.TextIOWrapper(
             raw,  # type: ignore[type-var]
             encoding,
@@ -248,9 +251,9 @@ def _csv_rows(
 ) -> Iterator[tuple[int, str, Row]]:
     # The limit is the process's: it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CHARACTERS))
-    delimiter = text.delimiter or ("\t" if _suffix(file)[0] == ".tsv" else ",")
     with _open(file, text, "") as stream:
-        lines = _Lines(stream)
+        lines = Lines(stream)
+        delimiter = _delimiter(lines, columns, "\t" if _suffix(file)[0] == ".tsv" else ",", text)
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         header: Sequence[str] | None = None
         while True:
@@ -281,47 +284,20 @@ def _csv_rows(
                 yield start, "line", dict(zip(header, fields, strict=True))
 
 
-class _Lines:
-    """The lines of a file, counted, the last record's kept so that they can be read again."""
+def _delimiter(lines: Lines, columns: TableColumns, usual: str, text: TextFormat) -> str:
+    """The delimiter of the rows; the lines begin with the header after it."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = iter(lines)
-        self._again: deque[str] = deque()
-        self._record: list[str] = []
-        self.number = 0
-        self._ended = False
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
+    def fits(names: Sequence[str]) -> bool:
         try:
-            line = self._again.popleft() if self._again else next(self._lines)
-        except StopIteration:
-            self._ended = True
-            raise
-        self.number += 1
-        self._record.append(line)
-        return line
-
-    def begin(self) -> int:
-        """Start a record; the number of its first line."""
-        self._record.clear()
-        return self.number + 1
-
-    def give_back(self) -> bool:
-        """When an open quote swallowed the file to its end, read the lines after it again.
-
-        Only when they have no quote themselves: then none of them can be the inside of a
-        quoted text.
-        """
-        after = self._record[1:]
-        if not self._ended or any('"' in line for line in after):
+            columns.check(names)
+        except TaskDataError:
             return False
-        self._again.extend(after)
-        self.number -= len(after)
-        self._ended = False
         return True
+
+    said = said_delimiter(lines.first())
+    while said is not None and said_delimiter(next(lines)) is None:
+        pass  # blank lines before the one that says it
+    return text.delimiter or said or delimiter_of(lines.first(), fits, usual)
 
 
 def _parquet_rows(file: Path, columns: TableColumns) -> Iterator[tuple[int, str, Row]]:

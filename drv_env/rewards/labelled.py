@@ -1,6 +1,6 @@
 """Answers that a person has labelled right or wrong, from a file: for checking a judge.
 
-JSONL (one object a line) or CSV (a header, then rows), UTF-8, with the columns
+JSONL (one object a line) or CSV (a header, then rows), with the columns, whatever their case,
 
 * ``question``;
 * the gold answer: ``answers``, ``gold``, ``gold_answer``, ``gold_answers`` or
@@ -20,12 +20,15 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drv_env.charsets import unicode_encoding
 from drv_env.ciphertext import encrypted_rows
+from drv_env.column_names import find, has_column
+from drv_env.csv_dialect import delimiter_of, said_delimiter
 from drv_env.errors import TaskDataError
 from drv_env.json_files import why_unread
 from drv_env.tasks import Task, task_from
@@ -33,6 +36,8 @@ from drv_env.tasks import Task, task_from
 GOLD = ("answers", "gold", "gold_answer", "gold_answers", "ground_truth", "answer")
 JUDGED = ("prediction", "answer")
 LABEL = ("label", "correct")
+
+_KNOWN = ("question", "id", *dict.fromkeys((*GOLD, *JUDGED, *LABEL)))
 
 _LABELS = {
     **dict.fromkeys(("true", "yes", "1", "right", "correct"), True),
@@ -87,9 +92,13 @@ def read_labelled(path: str | Path) -> Labelled:
     try:
         if path.exists() and not path.is_file():
             raise OSError("it is no regular file")
-        text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+        content = path.read_bytes()
+        name, codec = unicode_encoding(content)
+        text = content.decode(codec, errors="surrogateescape")
     except OSError as error:
         raise TaskDataError(f"{path} can't be read: {why_unread(error)}") from error
+    except UnicodeDecodeError:
+        raise TaskDataError(f"{path} can't be read: it is no {name} text") from None
     rows, problems = [], []
     for number, row in readers[path.suffix.lower()](text):
         where = f"{path}, row {number}"
@@ -123,7 +132,17 @@ def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
 
 def _csv_rows(text: str) -> Iterator[tuple[int, Any]]:
     csv.field_size_limit(sys.maxsize)
-    rows = csv.DictReader(io.StringIO(text, newline=""))
+    lines = io.StringIO(text, newline="")
+    start, header = 0, ""
+    while line := lines.readline():
+        if line.strip():
+            header = line
+            break
+        start = lines.tell()
+    said = said_delimiter(header)
+    if said is None:
+        lines.seek(start)
+    rows = csv.DictReader(lines, delimiter=said or delimiter_of(header, _fits))
     number = 0
     while True:
         number += 1
@@ -133,6 +152,10 @@ def _csv_rows(text: str) -> Iterator[tuple[int, Any]]:
             return
         except csv.Error as error:
             yield number, TaskDataError(f"not CSV: {error}")
+
+
+def _fits(names: Sequence[str]) -> bool:
+    return all(any(has_column(names, name) for name in each) for each in (JUDGED, LABEL))
 
 
 def _labelled(row: Any, where: str) -> LabelledAnswer:
@@ -145,6 +168,8 @@ def _labelled(row: Any, where: str) -> LabelledAnswer:
             raise TaskDataError(f"{name} is no UTF-8 text")
     if None in row:
         raise TaskDataError("it has more cells than the header has names")
+    known = {found[0]: name for name in _KNOWN if (found := find(row, name))}
+    row = {known.get(name, name): value for name, value in row.items()}
     judged = _name(row, JUDGED)
     gold = _name({key: row[key] for key in row if key != judged}, GOLD)
     answer, label = row[judged], row[_name(row, LABEL)]

@@ -174,6 +174,14 @@ def test_a_thought_that_was_taken_apart_is_put_back(field):
     assert ask(server).text == TURN
 
 
+@pytest.mark.parametrize("thought", ["Easy.", [{"type": "text", "text": "Easy."}]])
+def test_a_thought_among_the_parts_of_the_content_is_put_back(thought):
+    part = {"type": "thinking", "thinking": thought}
+    text = {"type": "text", "text": "<answer>\nEnki\n</answer>"}
+    assert ask(ChatServer({"content": [part, text]})).text == TURN
+    assert ask(ChatServer({"content": [part]})).text == "<think>\nEasy.\n</think>\n"
+
+
 @pytest.mark.parametrize(
     ("content", "reasoning", "cut", "text"),
     [

@@ -110,9 +110,13 @@ def test_a_refused_field_is_left_out_from_then_on_and_said_once(
     assert "left out" in told[0]
 
 
-def test_several_are_found_one_after_another() -> None:
+def test_several_are_found_one_after_another(caplog: pytest.LogCaptureFixture) -> None:
     server = StrictServer("top_k", "presence_penalty", "seed")
     asyncio.run(replied(server))
+    told = [record.getMessage() for record in caplog.records if "refuses" in record.getMessage()]
+    for name in server.refuses:  # each with what the server said of it
+        (line,) = (each for each in told if f"refuses {name}:" in each)
+        assert f"'{name}'" in line.partition("(")[2]
     assert server.fields()[-1] == {"max_tokens", "temperature", "top_p"}
     assert len(server.seen) == 5  # three refusals, then one request a reply
 

@@ -257,10 +257,50 @@ def test_encodings(tmp_path: Path, encoding: str, suffix: str) -> None:
 
 def test_a_delimiter_of_choice(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("question;answer\nA, or B?;A\n")
-    with pytest.raises(TaskDataError, match="the columns are: question;answer"):
+    path.write_text("question~answer\nA, or B?~A\n")
+    with pytest.raises(TaskDataError, match="the columns are: question~answer"):
         read_tasks(path)
-    assert [t.question for t in read_tasks(path, delimiter=";")] == ["A, or B?"]
+    assert [t.question for t in read_tasks(path, delimiter="~")] == ["A, or B?"]
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "text"),
+    [
+        ("t.csv", "utf-8-sig", "Question;Answer\r\nA, or B?;Zürich\r\n"),
+        ("t.csv", "utf-8", '"Question";"Note, in short";"Answer"\n"A, or B?";;Zürich\n'),
+        ("t.csv", "utf-8", "\nquestion\tanswer\nA, or B?\tZürich\n"),
+        ("t.csv", "utf-8-sig", "sep=|\r\n\r\nquestion|answer\r\nA, or B?|Zürich\r\n"),
+        ("t.csv", "utf-16", "Question\tAnswer\r\nA, or B?\tZürich\r\n"),
+        ("t.csv", "utf-16-le", 'question,answer\n"A, or B?",Zürich\n'),
+        ("t.tsv", "utf-16-be", "question;answer\nA, or B?;Zürich\n"),
+        ("t.jsonl", "utf-32", '{"question": "A, or B?", "answer": "Zürich"}\n'),
+    ],
+)
+def test_files_as_spreadsheets_write_them(
+    tmp_path: Path, name: str, encoding: str, text: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    found = read_tasks(path)
+    assert not found.problems
+    assert [(t.question, t.answers) for t in found] == [("A, or B?", ("Zürich",))]
+
+
+def test_lines_count_from_the_one_that_names_the_delimiter(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("sep=;\nquestion;answer\nQ;A\nQ;A;B\n")
+    found = read_tasks(path)
+    assert [str(each) for each in found.problems] == [
+        f"{path} line 4: 3 fields where the header has 2"
+    ]
+
+
+def test_columns_that_are_missing_are_told_as_the_header_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("Frage;Antwort\nQ;A\n")
+    with pytest.raises(TaskDataError, match=r"the columns are: Frage, Antwort\. "):
+        read_tasks(path)
+    assert [t.question for t in read_tasks(path, question="Frage", answer="Antwort")] == ["Q"]
 
 
 # ---- values ----------------------------------------------------------------------------
@@ -519,7 +559,7 @@ RANDOM_ROWS = b"question,answer\n" + b"".join(
             "no column for the answer .*--answer-column on the command",
         ),
         ("t.jsonl", b'{"q": 1}\n{', "no task in 2 rows, all of them bad: .*line 1: no question"),
-        ("t.jsonl", "question".encode("utf-16"), "not UTF-8 but UTF-16"),
+        ("t.jsonl", "question".encode("utf-16"), "line 1: not JSON"),
         ("t.csv.gz", b"not gzip", "BadGzipFile"),
         ("t.txt", b"x", "unknown kind of file; known are .parquet"),
         ("t", b"x", "unknown kind of file"),

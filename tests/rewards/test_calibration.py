@@ -76,6 +76,24 @@ def test_csv_is_read_with_its_quotes_and_lines(tmp_path: Path) -> None:
     assert (second.task.answers, second.answer, second.label) == (("A", "B"), "", False)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("utf-8-sig", 'Question;Gold Answer;Answer;Label\r\n"Q; one";A;x, y;yes\r\n'),
+        ("utf-16", "Question\tGold Answer\tAnswer\tLabel\r\nQ; one\tA\tx, y\tyes\r\n"),
+        ("utf-8", '\nsep=;\nquestion;gold;prediction;CORRECT\n"Q; one";A;x, y;1\n'),
+    ],
+)
+def test_labels_as_spreadsheets_write_them(tmp_path: Path, encoding: str, text: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(text.encode(encoding))
+    found = read_labelled(path)
+    assert not found.problems
+    (row,) = found.rows
+    assert (row.task.question, row.task.answers, row.answer) == ("Q; one", ("A",), "x, y")
+    assert row.label
+
+
 def test_a_bad_row_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
     good = {"question": "Q", "gold": "A", "answer": "x", "label": True}
     path = written(

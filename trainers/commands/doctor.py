@@ -209,7 +209,8 @@ def _env_file() -> Finding:
     """The file .env of the working folder, and how it is written."""
     from pathlib import Path
 
-    from drv_env.env_file import encoding_of, read_env_file
+    from drv_env.charsets import unicode_encoding
+    from drv_env.env_file import read_env_file
     from drv_env.errors import SettingError
 
     file = Path(".env")
@@ -219,7 +220,7 @@ def _env_file() -> Finding:
         names = len(read_env_file(file))
         if not file.exists():
             return Finding(".env", "missing", "no such file here", "see .env.example")
-        encoding = encoding_of(file.read_bytes())[0]
+        encoding = unicode_encoding(file.read_bytes())[0]
     except (SettingError, OSError) as error:
         return Finding(".env", "broken", str(error), "save it as UTF-8; see .env.example")
     return Finding(".env", "ok", f"{names:,} names, {encoding}")

@@ -85,6 +85,7 @@ class CassetteTools:
 
     Example:
         >>> import tempfile
+        >>> from drv_env.protocol import Search
         >>> from drv_env.tasks import Task
         >>> from drv_env.tools.fake import FakeTools
         >>> call = Call(Search(("lighthouse",)), Task("Q?", ("A",)))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drv_env.stems import is_common, language_of, stem
-from drv_env.tools.passages import _WORD, GAP, excerpt
+from drv_env.tools.passages import _WORD, GAP, _Page, excerpt, snippet
 
 FILLER = "Visitors come by train in summer and like to look at the river for a while. "
 """15 words that no goal here asks for."""
@@ -141,3 +141,26 @@ def test_what_no_stemmer_knows_is_its_own_stem() -> None:
     assert is_common("the", "english")
     assert not is_common("mill", "english")
     assert not is_common("the", None)
+
+
+def test_headings_are_marked_or_short_with_prose_below() -> None:
+    lines = [
+        "Old mill",
+        "The mill of Tavel stands by the river and is very old.",
+        "Short end",
+        "few words here",
+        "# Marked",
+        "Last",
+    ]
+    page = _Page("\n".join(lines), 12)
+    assert page.sizes == [2, 12, 2, 3, 2, 1]
+    assert [page.text[start:end] for start, end in page.spans] == lines
+    assert page.headings == [None, 0, 0, 0, None, 4]
+
+
+def test_of_places_with_as_many_different_terms_the_first_is_shown() -> None:
+    text = "mill one two three four five owner six seven"
+    assert snippet(text, {"mill", "owner"}, 3) == "mill one two"
+    assert snippet(text, {"mill", "owner"}, 7) == "mill one two three four five owner"
+    assert snippet("owner " + text, {"mill", "owner"}, 2) == "owner mill"
+    assert snippet("mill mill a b mill owner c", {"mill", "owner"}, 2) == "mill owner"

@@ -105,16 +105,32 @@ def parse_body(body: str) -> Any:
     return value if _is_portable(value) else None
 
 
-_STRING = re.compile(r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'""", re.S)
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+_STRING_OR_WORD = re.compile(
+    r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|\b(?P<word>True|False|None)\b""", re.S
+)
 _RAW_CONTROL = re.compile(r"\\.|[\x00-\x1f]", re.S)
+_OTHERWISE = re.compile(r"[\x00-\x1f]|\\.|\b(?:True|False|None)\b", re.S)
 
 
 def parse_loosely(body: str) -> Any:
-    """As :func:`parse_body`, with line breaks, tabs and the like as they are in strings."""
+    """As :func:`parse_body`, with line breaks, tabs and the like as they are in strings, and
+    with Python's words for true, false and null.
+
+    Example:
+        >>> parse_loosely("{'safe': True, 'of': None}")
+        {'safe': True, 'of': None}
+    """
     value = parse_body(body)
-    if value is not None or not _RAW_CONTROL.search(body):
+    if value is not None or not _OTHERWISE.search(body):
         return value
-    return parse_body(_STRING.sub(lambda match: _RAW_CONTROL.sub(_escaped, match[0]), body))
+    return parse_body(_STRING_OR_WORD.sub(_as_json, body))
+
+
+def _as_json(match: re.Match[str]) -> str:
+    if match["word"]:
+        return _PYTHON_WORDS[match["word"]]
+    return _RAW_CONTROL.sub(_escaped, match[0])
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -138,6 +154,76 @@ def parse_arguments(value: Any) -> dict[str, Any] | None:
             break
         value = parse_loosely(value)
     return value if isinstance(value, dict) else None
+
+
+ARGUMENTS = ("arguments", "parameters", "input", "args")
+"""What models call the arguments of a call, the usual name first."""
+
+
+def call_object(body: str) -> dict[str, Any] | None:
+    """The call that a text is, as an object of ``name`` and ``arguments``; None where it is none.
+
+    Besides the object as it should be: in a fence of Markdown's, in a string, as the one item of
+    a list, inside ``{"type": "function", "function": …}``, its arguments under another name
+    (:data:`ARGUMENTS`), with stray braces or words behind it, and Qwen3-Coder's
+    ``<function=…>`` with a ``<parameter=…>`` each.
+
+    Example:
+        >>> call_object('{"function": {"name": "search", "parameters": {"query": "mill"}}}')
+        {'name': 'search', 'arguments': {'query': 'mill'}}
+        >>> call_object("<function=search><parameter=query>mill</parameter></function>")
+        {'name': 'search', 'arguments': {'query': 'mill'}}
+    """
+    text = body.strip()
+    if text.startswith("`"):
+        text = _FENCE.sub("", text).rstrip("`").strip()
+    if text.startswith(_FUNCTION):
+        return _tagged_call(text)
+    value = parse_loosely(text)
+    if isinstance(value, str):
+        value = parse_arguments(value)
+    if value is None:
+        value = _first_object(text)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, dict) and "name" not in value and "function" in value:
+        value = value["function"]
+    if not isinstance(value, dict) or "name" not in value:
+        return None
+    found = next((value[key] for key in ARGUMENTS if key in value), None)
+    return None if found is None else {"name": value["name"], "arguments": found}
+
+
+_FENCE = re.compile(r"\A`+\w*")
+_FUNCTION, _PARAMETER, _END_PARAMETER = "<function=", "<parameter=", "</parameter>"
+
+
+def _first_object(text: str) -> Any:
+    """The JSON object that a text begins with, if no other follows it; else None."""
+    if not text.startswith("{"):
+        return None
+    try:
+        value, end = json.JSONDecoder(strict=False).raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if "{" not in text[end:] and _is_portable(value) else None
+
+
+def _tagged_call(text: str) -> dict[str, Any] | None:
+    """A call as Qwen3-Coder's template has it; lists and objects among its values are JSON."""
+    name, closed, rest = text.removeprefix(_FUNCTION).partition(">")
+    if not closed or _FUNCTION in rest:
+        return None
+    arguments: dict[str, Any] = {}
+    while (start := rest.find(_PARAMETER)) >= 0:
+        key, _, rest = rest[start + len(_PARAMETER) :].partition(">")
+        written, closed, rest = rest.partition(_END_PARAMETER)
+        if not closed:
+            return None
+        written = written.strip()
+        value = parse_loosely(written) if written.startswith(("[", "{")) else None
+        arguments[key.strip()] = written if value is None else value
+    return {"name": name.strip(), "arguments": arguments}
 
 
 def listed(value: Any) -> Any:
@@ -242,9 +328,7 @@ def _whole_code(body: str, call: ToolCall) -> ToolCall:
 
 def read_call(body: str, released: bool) -> tuple[ToolCall | None, Problem | None, str]:
     """What is inside ``<tool_call>``; ``released`` keeps to the release's JSON5 and code."""
-    value = parse_body(body) if released else parse_loosely(body)
-    if not released and isinstance(value, str):
-        value = parse_arguments(value) or value
+    value = parse_body(body) if released else call_object(body) or parse_loosely(body)
     called = value.get("name") if isinstance(value, dict) else INTERPRETER
     call = code_call(body) if released or called == INTERPRETER else None
     if call is not None:

@@ -117,9 +117,10 @@ class Reading:
 def read_turn(text: str, rule: ReadingRule = "default") -> Reading:
     """Read one whole assistant turn, tolerantly.
 
-    JSON5 is accepted in the call, with raw line breaks and tabs in its strings; a
-    ``query`` or ``url`` may be one string, arguments may be JSON in a string; a thought
-    left open is closed; and everything from an invented ``<tool_response>`` on is cut.
+    JSON5 is accepted in the call, with raw line breaks and tabs in its strings, and the
+    other forms of :func:`~drv_env.calls.call_object`; a ``query`` or ``url`` may be one
+    string, arguments may be JSON in a string; a thought left open is closed; and
+    everything from an invented ``<tool_response>`` on is cut.
 
     Args:
         text: the turn, with the ``<think>`` that a chat template may have opened.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from drv_env.calls import code_call, find_call_end, parse_arguments
+from drv_env.calls import call_object, code_call, find_call_end
 from drv_env.markdown_code import code_spans
 
 THINK, END_THINK = "<think>", "</think>"
@@ -24,7 +24,7 @@ ANSWER, END_ANSWER = "<answer>", "</answer>"
 RESPONSE, END_RESPONSE = "<tool_response>", "</tool_response>"
 
 _WALKS = 16
-_CALL_START = re.compile(r"\s*+(?:[{\[\"/]|pythoninterpreter)", re.I)
+_CALL_START = re.compile(r"\s*+(?:`++\w*+\s*+)?(?:[{\[\"/]|<function=|pythoninterpreter)", re.I)
 _ANY_TAG = re.compile(r"</?(?:think|tool_call|answer|tool_response)>")
 _BEFORE_MENTION = " \t\"'([“‘«"
 """What stands before a tag in a sentence; one that ends an answer stands at its last word."""
@@ -390,5 +390,4 @@ def _block(text: str, opening: str, at: int, end: int, closing: str, certain: bo
 
 
 def _is_call(inner: str) -> bool:
-    value = parse_arguments(inner)
-    return (value is not None and "name" in value) or code_call(inner) is not None
+    return call_object(inner) is not None or code_call(inner) is not None

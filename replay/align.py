@@ -11,7 +11,8 @@ user may want it otherwise:
   page's opening line, and drops the ``=======`` between two pages.
 
 * ``calls="released"`` finds a call's end at the next closing tag, and takes no line breaks in a
-  string; ``"all"`` reads what the live reading reads where that finds nothing.
+  string; ``"all"`` reads what the live reading reads where that finds nothing, and where a turn
+  has several opening tags: a thought may quote one.
 * ``thoughts="required"`` reads no turn without a thought; ``"optional"`` writes such a turn
   without one.
 
@@ -25,7 +26,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from drv_env.calls import CODE, between, listed, parse_arguments, parse_body, parse_loosely
+from drv_env.calls import CODE, between, call_object, listed, parse_arguments, parse_body
 from drv_env.protocol import (
     ANSWER,
     CALL,
@@ -101,10 +102,10 @@ def tool_turn(
         return "no_thought"
     body = between(content[after:] if tags == "after_thought" else content, CALL, END_CALL)
     call = None if body is None else _call(body)
-    if call is None and calls == "all":
+    if calls == "all" and (call is None or content.count(CALL) > 1):
         parts = parts_of(content, thoughts == "optional")
         if parts.block is not None and not parts.block.is_answer:
-            call = _call(parts.block.inner, loosely=True)
+            call = _call(parts.block.inner, loosely=True) or call
     if call is None:
         return "no_call"
     written, tool, key, goal = call
@@ -218,7 +219,7 @@ def _thought(content: str, tags: Tags) -> tuple[str, int] | None:
 
 def _call(body: str, loosely: bool = False) -> tuple[str, str, Hashable, str] | None:
     """(the call as it is written, the tool, what it is known by, a visit's goal)."""
-    parse = parse_loosely if loosely else parse_body
+    parse = call_object if loosely else parse_body
     value = parse(body.partition(CODE)[0].strip())
     if not isinstance(value, dict):
         return None

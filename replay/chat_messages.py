@@ -1,7 +1,8 @@
 """Chat messages as other people write them, brought into texts of user and assistant.
 
 What is understood, in any mixture: roles by OpenAI's and ShareGPT's names; ``tool_calls`` and
-``function_call``, arguments as an object or as JSON text; results in messages of their own
+``function_call``, arguments as an object or as JSON text; a message before results whose whole
+text is a call; results in messages of their own
 (``tool``, ``observation``, …), by ``tool_call_id`` or in the order of the calls; the thought in
 ``reasoning_content`` or ``reasoning``; content in parts, those of tools among them.
 
@@ -13,10 +14,12 @@ neither stay byte for byte.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from drv_env.calls import ARGUMENTS, call_object, parse_arguments, parse_loosely
 from drv_env.protocol import (
     ANSWER,
     CALL,
@@ -109,6 +112,8 @@ def plain_messages(items: Sequence[Any], name: str) -> list[Message] | Drop:
         while place < len(entries) and entries[place].role == _RESULT:
             results += entries[place].results
             place += 1
+        if results and not entry.calls and CALL not in entry.text:
+            _read_bare_calls(entry)
         last = place == len(entries) and not results
         messages.append({"role": ASSISTANT, "content": _turn(entry, structured and last)})
         texts_or_fault = _in_order(entry.calls, results, last)
@@ -222,11 +227,10 @@ def _call(value: Any) -> _Call:
     inner = value.get("function")
     source = inner if isinstance(inner, Mapping) else value
     name = source.get("name")
-    names = ("arguments", "parameters", "input", "args")
-    arguments: Any = next((source[key] for key in names if source.get(key) is not None), {})
+    arguments: Any = next((source[key] for key in ARGUMENTS if source.get(key) is not None), {})
     if isinstance(arguments, str):
-        read = _json(arguments) if arguments.strip() else {}
-        arguments = read if isinstance(read, Mapping) else arguments
+        read = parse_arguments(arguments) if arguments.strip() else {}
+        arguments = arguments if read is None else read
     if isinstance(arguments, Mapping):
         # A table gives every call the arguments of all others, as nulls.
         arguments = {key: item for key, item in arguments.items() if item is not None}
@@ -243,11 +247,28 @@ def _written_calls(text: str) -> list[_Call]:
     return [_call(value) if isinstance(value, Mapping) else _Call(text.strip())]
 
 
+_BEFORE_A_CALL = re.compile(r"\s*(?:<\|python_tag\|>|\[TOOL_CALLS\]|<functioncall>)\s*")
+_BEHIND_A_CALL = re.compile(r"\s*(?:<\|\w+\|>|</functioncall>|</s>)\s*\Z")
+
+
+def _read_bare_calls(entry: _Entry) -> None:
+    """The calls of a message before results whose text is nothing else, as Llama writes them."""
+    thought, text = _split_thought(entry.text)
+    text = _BEHIND_A_CALL.sub("", _BEFORE_A_CALL.sub("", text, count=1))
+    value = parse_loosely(text)
+    found = [call_object(text)] if not isinstance(value, list) else list(map(_object, value))
+    if found and None not in found:
+        entry.calls = [_call(call) for call in found]
+        entry.thought, entry.text = entry.thought or thought, ""
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    return call_object(json.dumps(value, default=str)) if isinstance(value, Mapping) else None
+
+
 def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    """JSON as people write it, or None."""
+    return parse_loosely(text)
 
 
 # ---- a turn and its results -----------------------------------------------------------

@@ -21,6 +21,7 @@ from drv_env.protocol import (
     read_turn,
     render_turn,
 )
+from replay.align import ToolTurn, tool_turn
 from tests.patience import NOT_QUADRATIC
 
 TAGS = [
@@ -249,6 +250,82 @@ def test_arguments_may_be_json_in_a_string(arguments: object) -> None:
     for inner in (body, json.dumps(body)):
         text = f"<think>t</think><tool_call>{inner}</tool_call>"
         assert read_turn(text).action == Search(("mill </tool_call>",))
+
+
+TEXT = '{"name": "search", "arguments": {"query": ["mill"]}}'
+FORMS = {
+    "a fence": f"```json\n{TEXT}\n```",
+    "a fence on the call's line": f"```{TEXT}```",
+    "ticks": f"`{TEXT}`",
+    "parameters": TEXT.replace("arguments", "parameters"),
+    "args": TEXT.replace("arguments", "args"),
+    "input": TEXT.replace("arguments", "input"),
+    "OpenAI's wrapper": f'{{"id": "c1", "type": "function", "function": {TEXT}}}',
+    "OpenAI's wrapper, arguments as text": json.dumps(
+        {"type": "function", "function": {"name": "search", "arguments": '{"query": ["mill"]}'}}
+    ),
+    "a list of one": f"[{TEXT}]",
+    "stray braces": f"{TEXT}}}}}",
+    "words behind": f"{TEXT}\nI wait for the results; it's a mill.",
+    "Python": "{'name': 'search', 'arguments': {'query': ['mill'], 'safe': True, 'of': None}}",
+    "Python in text": json.dumps(
+        {"name": "search", "arguments": "{'query': ['mill'], 'x': False}"}
+    ),
+    "Qwen3-Coder": "<function=search>\n<parameter=query>\nmill\n</parameter>\n</function>",
+    "Qwen3-Coder, a list": "<function=search><parameter=query>['mill']</parameter></function>",
+    "Qwen3-Coder, cut": "<function=search>\n<parameter=query>mill</parameter>",
+    "a byte order mark": f"\ufeff{TEXT}",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("before", ["<think>t</think>", "<think>the <tool_call> tag</think>\n"])
+def test_a_call_may_have_the_forms_that_models_give_it(form: str, before: str) -> None:
+    text = f"{before}<tool_call>\n{FORMS[form]}\n</tool_call>"
+    assert read_turn(text).action == Search(("mill",))
+    assert read_turn(text, "thought_optional").action == Search(("mill",))
+    if "Python" not in form and form != "a byte order mark":
+        assert read_turn(text, "released").action is None
+    made = tool_turn(text)
+    assert isinstance(made, ToolTurn)
+    assert made.text.endswith(MILL)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{TEXT}\n{TEXT.replace('mill', 'weir')}",
+        f"[{TEXT}, {TEXT}]",
+        "[]",
+        "```",
+        '{"function": "search"}',
+        '{"name": "search"}',
+        "<function=search><parameter=query>mill",
+        "<function=search",
+        "<function=a></function><function=b></function>",
+        "True",
+        '{"True": None} None',
+    ],
+)
+def test_what_is_no_call_or_several_is_told(body: str) -> None:
+    reading = read_turn(f"<think>t</think><tool_call>{body}</tool_call>")
+    assert reading.action is None
+    assert reading.problem in (Problem.NOT_JSON, Problem.NOT_A_CALL)
+
+
+def test_a_fenced_call_may_hold_any_tag() -> None:
+    for tag in TAGS[:8]:
+        body = json.dumps({"name": "search", "parameters": {"query": [f"what is {tag}"]}})
+        text = f"<think>t</think><tool_call>\n```json\n{body}\n```\n</tool_call>"
+        assert read_turn(text).action == Search((f"what is {tag}",))
+
+
+def test_words_of_python_inside_strings_stay() -> None:
+    body = (
+        "{'name': 'search', 'arguments': {'query': ['True or None, it\\'s \"False\"'], 'x': None}}"
+    )
+    read = read_turn(f"<think>t</think><tool_call>{body}</tool_call>").action
+    assert read == Search(('True or None, it\'s "False"',))
 
 
 def test_arguments_of_any_tool_may_be_text_and_a_text_may_look_like_a_list() -> None:

@@ -199,8 +199,11 @@ def test_harm_a_call_mentioned_in_the_thought_is_taken_for_the_call():
     mention = raw.call("search", query=["only mused about"]).split("</think>")[1]
     turn = raw.search("meant", thought=f"Perhaps {mention}? No.")
     made = raw.row(turn)
-    assert contents(clean(made))[1].count("only mused about") == 2
-    assert not format_verdict(contents(clean(made))[1], final=False)
+    harmed = contents(clean(made, calls="released"))[1]
+    assert harmed.count("only mused about") == 2
+    assert not format_verdict(harmed, final=False)
+    meant = raw.search("meant").split("</think>")[1]
+    assert contents(clean(made))[1].endswith(meant)  # but the tags stay in the thought
     better = contents(clean(made, tags="after_thought"))[1]
     assert better.endswith(raw.search("meant").split("</think>")[1])
     assert format_verdict(better, final=False)

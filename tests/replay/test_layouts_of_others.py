@@ -241,6 +241,53 @@ ROWS = {
     },
 }
 
+LLAMA = json.dumps({"name": "search", "parameters": {"query": ["mill"]}})
+BARE = {
+    "llama": f"<|python_tag|>{LLAMA}<|eom_id|>",
+    "llama, a list": f"[{LLAMA}]",
+    "mistral": f"[TOOL_CALLS] [{json.dumps(SEARCH)}]</s>",
+    "glaive": '<functioncall> {"name": "search", "arguments": '
+    f"'{TEXT_ARGUMENTS}'}} <|endoftext|>",
+    "fenced": f"```json\n{LLAMA}\n```",
+    "python": "{'name': 'search', 'arguments': {'query': ['mill'], 'safe': True}}",
+}
+ROWS.update(
+    {
+        f"a call that is all of a message, {name}": {
+            "messages": [
+                asked(),
+                said(f"{think('I look.')}\n{text}"),
+                {"role": "ipython", "content": LIST},
+                said(think("I open it."), function_call=VISIT),
+                {"role": "function", "name": "visit", "content": PAGE},
+                said(FINAL),
+            ]
+        }
+        for name, text in BARE.items()
+        if name != "python"  # keeps what it knows nothing of
+    }
+)
+ROWS["calls as Python writes them"] = {
+    "messages": [
+        asked(),
+        said("I look.", tool_calls=str([call("search", str(SEARCH["arguments"]), "1")])),
+        result(LIST, "1"),
+        said("I open it.", tool_calls=[call("visit", str({**VISIT["arguments"], "page": None}))]),
+        result(PAGE),
+        said(FINAL),
+    ]
+}
+
+
+def test_a_message_that_is_a_call_stands_without_results_as_it_is():
+    for text in BARE.values():
+        found = read({"messages": [asked(), said(text)]})
+        assert found.messages[-1] == said(text)
+    several = f"[{LLAMA}, {json.dumps(VISIT)}]"
+    steps = [said(f"{think('Both.')}{several}"), result(LIST), result(PAGE), said(FINAL)]
+    found = texts({"messages": [asked(), *steps]})
+    assert [LIST in found[2], '"visit"' in found[3], PAGE in found[4]] == [True, True, True]
+
 
 def read(row):
     layout = layout_of(row)

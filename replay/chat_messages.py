@@ -332,6 +332,12 @@ def _in_order(
         by_id = dict(results)
         if {*ids} == {*found} and len(found) == len(ids):
             return [by_id[call_id] for call_id in ids]
+        if len(found) == len(ids):
+            stray = next((each for each in found if each not in ids), None)
+            told = f"a result is of {stray!r:.40}, which is no call's id in its turn"
+            if stray is None:
+                told = f"two results are of {max(found, key=found.count)!r:.40}"
+            return Drop(Reason.UNPAIRED_RESULTS, told)
     elif len(calls) == len(texts):
         return texts
     elif len(texts) == 1:

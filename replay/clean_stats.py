@@ -140,6 +140,14 @@ class CleanStats:
         examples = self.examples.get(reason)
         return f"{told} ({examples[0]})" if examples else told
 
+    def first_drops(self) -> list[str]:
+        """For each reason that rows were dropped for, a line with the first of them."""
+        return [
+            f"{reason}{_HINTS.get(reason, '')}: {', '.join(self.examples[reason][:1])}"
+            for reason, _ in self.dropped.most_common()
+            if self.examples.get(reason)
+        ]
+
     @property
     def retention(self) -> float | None:
         """Share of right answers among those judged; None where none was."""

@@ -37,13 +37,15 @@ def model_folder(name: str | Path) -> Path:
 def fetching(name: str | Path) -> str:
     """What to do where a name may be the Hub's: the end of a sentence; empty for other paths.
 
+    A folder that is there is none of the Hub's names.
+
     Example:
         >>> fetching("some/model")
         '; a model of the Hub is there once it is fetched: hf download some/model'
         >>> fetching("/models/mine")
         ''
     """
-    if "/" not in str(name) or not _HUB_NAME.fullmatch(str(name)):
+    if "/" not in str(name) or Path(name).exists() or not _HUB_NAME.fullmatch(str(name)):
         return ""
     return f"; a model of the Hub is there once it is fetched: hf download {name}"
 

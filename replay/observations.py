@@ -73,6 +73,11 @@ _REQUESTS: dict[str, Budget] = {
 }
 
 
+_LONGEST_REQUEST = 2_000
+"""Characters."""
+_ANSWERING = re.compile(r"answer|respon[ds]|conclu|回答|答案|作答|答え|답", re.IGNORECASE)
+
+
 def read_search(text: str) -> list[Found] | None:
     """The results in a search observation, or None when it is none.
 
@@ -155,6 +160,18 @@ def status_of(action: Search | Visit | ToolCall, text: str) -> Status:
         pages = read_visit(text)
         empty = pages is not None and not any(page.texts for page in pages)
     return Status.EMPTY if empty else Status.OK
+
+
+def asks_to_answer(text: str) -> bool:
+    """Whether the text may be a request for the answer, in another environment's words.
+
+    Example:
+        >>> asks_to_answer("You have reached the maximum context length. Answer now.")
+        True
+        >>> asks_to_answer("Doc 1: The mill is owned by Salen.")
+        False
+    """
+    return len(text) <= _LONGEST_REQUEST and _ANSWERING.search(text) is not None
 
 
 def is_of_its_tool(action: Search | Visit | ToolCall, text: str) -> bool:

@@ -36,6 +36,10 @@ class Reason(StrEnum):
     """The correctness filter found the final answer wrong."""
 
 
+LINES = (".jsonl", ".ndjson")
+"""Ends of the names of JSON lines; ``.gz`` may stand after them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a row comes from.
@@ -48,8 +52,13 @@ class Source:
     file: str
     row: int
 
+    @property
+    def of_lines(self) -> bool:
+        """Whether the file is JSON lines."""
+        return self.file.lower().removesuffix(".gz").endswith(LINES)
+
     def __str__(self) -> str:
-        return f"{self.file} row {self.row}"
+        return f"{self.file} {'line' if self.of_lines else 'row'} {self.row}"
 
 
 @dataclass(frozen=True, slots=True)

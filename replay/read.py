@@ -26,13 +26,13 @@ from drv_env.parquet_batches import DAMAGE, batches_of, check_columns, opened, r
 from drv_env.settings import shown
 from replay.json_texts import UNPACKING, Numbered, json_lines, json_objects
 from replay.layouts import Drop, Layout, RawTrajectory, Reason, Source, layout_of, read_row
+from replay.raw_trajectory import LINES
 
 CHUNK_ROWS = 256
 CHUNK_BYTES = 2**24
 
 _PARQUET = (".parquet", ".pq")
-_LINES = (".jsonl", ".ndjson")
-KINDS = (*_PARQUET, *_LINES, ".json")
+KINDS = (*_PARQUET, *LINES, ".json")
 """Ends of names that are read; those of text may have ``.gz`` after them."""
 _OWN = ("stats.json", "turns.svg")
 """What a cleaning job leaves beside its rows."""
@@ -195,11 +195,6 @@ def plain_rows(chunk: Chunk) -> Iterator[Plain]:
             yield Source(chunk.file, number), _json_row(text)
 
 
-def counts_lines(file: Path) -> bool:
-    """Whether the file's rows are numbered by their lines, from 1."""
-    return _kind(file) in _LINES
-
-
 def row_count(file: Path) -> int | None:
     """How many rows of a known layout a Parquet file says it has; None for other kinds."""
     if _kind(file) not in _PARQUET:
@@ -231,7 +226,7 @@ def _json_chunks(file: Path) -> Iterator[Chunk]:
     gathered: list[Numbered] = []
     size = 0
     with _opened(file) as stream:
-        texts = json_lines(stream) if _kind(file) in _LINES else json_objects(stream)
+        texts = json_lines(stream) if _kind(file) in LINES else json_objects(stream)
         try:
             for number, text in texts:
                 gathered.append((number, text))

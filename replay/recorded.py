@@ -36,7 +36,14 @@ from drv_env.protocol import (
 )
 from drv_env.rewards.records import TurnReward
 from drv_env.tasks import Task
-from replay.observations import asked_budget, leaves_thought_out, own_words, status_of
+from replay.observations import (
+    asked_budget,
+    asks_to_answer,
+    is_of_its_tool,
+    leaves_thought_out,
+    own_words,
+    status_of,
+)
 from replay.trajectory import Trajectory, TurnRecord
 
 NO_GOLD = "(no gold answer was recorded)"
@@ -189,6 +196,32 @@ def calls_of(
             continue
         if turn.observation_kind in (None, ObservationKind.RESULT):
             yield number, action, turn
+
+
+def asked_for_answer(
+    turns: Sequence[TurnRecord], calls: Sequence[tuple[int, Search | Visit | ToolCall, TurnRecord]]
+) -> int | None:
+    """The turn, from 1, whose observation is taken for a request to answer in foreign words.
+
+    It stands right before the answer, and has no form in which its tool's results are known.
+    Where other results of the recording have one, that will do; where its tools write in a
+    form of their own, the text has to be short and to speak of answering.
+
+    Args:
+        turns: of a recording.
+        calls: what :func:`calls_of` finds in it.
+    """
+    if not calls or calls[-1][0] != len(turns) - 1 or turns[-1].action != "answer":
+        return None
+    number, action, turn = calls[-1]
+    text = turn.observation or ""
+    if is_of_its_tool(action, text):
+        return None
+    known = any(
+        isinstance(action, Search | Visit) and is_of_its_tool(action, turn.observation or "")
+        for _, action, turn in calls
+    )
+    return number if known or asks_to_answer(text) else None
 
 
 def _checked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Message], list[Message]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from drv_env.errors import SettingError, TaskDataError
 from replay.call_pairs import one_call_a_turn
 from replay.layouts import Layout, layout_of, read_row
 from replay.raw_trajectory import Drop, Source
-from replay.read import chunks_of, counts_lines, input_files, plain_rows
+from replay.read import chunks_of, input_files, plain_rows
 from replay.recorded import from_messages
 from replay.schema import from_row
 from replay.store import is_trajectory_file, read_rows, trajectories_in
@@ -102,12 +102,17 @@ def trajectory_at(path: str | Path, row: int) -> Trajectory:
     if row < 0:
         raise SettingError(f"rows are counted from 0, got {row}")
     passed = Passed()
-    for item in islice(_items([path], passed), row, None):
-        if item.trajectory is None:
-            raise TaskDataError(passed.last)
-        return item.trajectory
-    told = f"; {passed.last}" if passed.count else ""
-    raise TaskDataError(f"{path} has no row {row}{told}")
+    count = read = 0
+    for item in _items([path], passed):
+        if count == row:
+            if item.trajectory is None:
+                raise TaskDataError(passed.last)
+            return item.trajectory
+        count += 1
+        read += item.trajectory is not None
+    has = f"its last is row {count - 1:,}" if count else "it has none that can be read"
+    lost = passed.count > count - read  # a file, or the rest of one
+    raise TaskDataError(f"{path} has no row {row:,}; {passed.last if lost else has}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +156,7 @@ def _of_chats(file: Path, tell: Callable[[object], None]) -> Iterator[Trajectory
     rows = (item for chunk in chunks_of(file, tell, _layout, _BESIDE) for item in plain_rows(chunk))
     for index, (source, row) in enumerate(rows):
         line = ""
-        if counts_lines(file):
+        if source.of_lines:
             line, source = f" (line {source.row})", Source(source.file, index)
         try:
             trajectory = _trajectory(row, source)

@@ -27,7 +27,7 @@ from drv_env.call_keys import call_arguments, earlier_call_arguments
 from drv_env.cassette import CassetteStore, Entry, Recorded, canonical
 from drv_env.errors import SettingError, ToolError
 from drv_env.json_files import read_object
-from drv_env.protocol import Answer, Search, ToolCall, Visit, read_turn
+from drv_env.protocol import Search, ToolCall, Visit
 from drv_env.tools.base import (
     SEARCH_SCHEMA,
     VISIT_SCHEMA,
@@ -40,11 +40,11 @@ from drv_env.tools.base import (
 )
 from drv_env.tools.offline import OfflineTools
 from drv_env.whole_files import disk_faults_told, write_json
-from replay.observations import is_of_its_tool, read_search, read_visit
+from replay.observations import read_search, read_visit
 from replay.own_folder import FolderKind, FolderLock
 from replay.pages import PageFile, Sighting
-from replay.recorded import calls_of, recording_id, rule_of
-from replay.trajectory import Trajectory, TurnRecord
+from replay.recorded import asked_for_answer, calls_of, recording_id
+from replay.trajectory import Trajectory
 
 RECORDING = "recording"
 """Key of a task's metadata: which recorded trajectory an episode replays."""
@@ -88,6 +88,11 @@ class WebStats:
     failures: int
     pages: int
     tools: dict[str, int]
+
+    @property
+    def repeated(self) -> int:
+        """Calls that got what the web had for them already."""
+        return self.calls - self.shared - self.own
 
 
 def build_web(trajectories: Iterable[Trajectory], out: str | Path) -> WebStats:
@@ -274,7 +279,9 @@ def _add(trajectory: Trajectory, store: CassetteStore, pages: PageFile, stats: W
     standing: dict[tuple[str, str], Recorded] = {}
     sightings: list[Sighting] = []
     stats.trajectories += 1
-    for number, action, turn in calls_of(trajectory):
+    calls = list(calls_of(trajectory))
+    asked = asked_for_answer(trajectory.turns, calls)
+    for number, action, turn in calls:
         assert turn.observation is not None
         name = Call(action, trajectory.task).name
         arguments = call_arguments(action)
@@ -299,7 +306,7 @@ def _add(trajectory: Trajectory, store: CassetteStore, pages: PageFile, stats: W
             stats.own += 1
             stats.failures += 1
             continue
-        if _may_be_shared(action, turn, number, trajectory):
+        if status in (Status.OK, Status.EMPTY) and number != asked:
             address = (name, canonical(arguments))
             first = _older(store, name, action, world)
             if first is None:
@@ -316,24 +323,6 @@ def _add(trajectory: Trajectory, store: CassetteStore, pages: PageFile, stats: W
         stats.own += 1
     store.put_many(entries)
     pages.add(world, sightings)
-
-
-def _may_be_shared(
-    action: Search | Visit | ToolCall, turn: TurnRecord, number: int, trajectory: Trajectory
-) -> bool:
-    """Whether an observation speaks of the web, and not of one run's budget or faults.
-
-    What has no known form and stands right before the answer is taken for a request to
-    answer, in another environment's words.
-    """
-    if turn.tool_status not in (Status.OK, Status.EMPTY):
-        return False
-    if isinstance(action, ToolCall) or is_of_its_tool(action, turn.observation or ""):
-        return True
-    following = trajectory.turns[number : number + 1]
-    if not following:
-        return True
-    return not isinstance(read_turn(following[0].text, rule_of(trajectory)).action, Answer)
 
 
 def _sightings(action: Search | Visit | ToolCall, text: str) -> list[Sighting]:

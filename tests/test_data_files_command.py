@@ -36,6 +36,15 @@ def test_show_prints_one(file, capsys):
     assert "answer: **Enki**" in shown
 
 
+def test_show_says_which_row_is_the_last_where_others_are_damaged_too(file):
+    with pytest.raises(TaskDataError, match=r"has no row 9; its last is row 2$"):
+        DataShow(file, row=9).run()
+    with file.open("a") as more:
+        more.write("\n{")
+    with pytest.raises(TaskDataError, match="row 3: unreadable"):
+        DataShow(file, row=3).run()
+
+
 def test_stats_counts_and_says_what_was_passed_over(file, capsys):
     DataStats(file).run()
     said = capsys.readouterr().out

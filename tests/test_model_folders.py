@@ -56,6 +56,21 @@ def write_rows(file: Path) -> None:
     file.write_text(json.dumps({"messages": messages}))
 
 
+def test_a_runs_folder_names_the_model_in_it(here):
+    final = save_small_agent(here / "runs" / "mine" / "checkpoints" / "final")
+    (here / "runs" / "mine" / "config.json").write_text('{"config": {}, "versions": {}}')
+    for named, fault in (
+        ("runs/mine", "a run's folder, and no model's"),
+        ("runs/mine/checkpoints", "no such folder with a model (config.json)"),
+    ):
+        options = AgentOptions(model=ModelOptions(model=named))
+        with pytest.raises(SettingError) as raised:
+            plan_agent(options, lambda _: None)
+        there = final.relative_to(here)
+        assert str(raised.value) == f"--model {named}: {fault}; there is one in {there}"
+        assert fetching(named) == ""
+
+
 def test_a_fetched_model_is_found_wherever_one_is_named(here, cache, capsys):
     snapshot = cache / "models--some-org--Tiny.agent-1" / "snapshots" / COMMIT
     assert model_folder(NAME) == snapshot

@@ -44,6 +44,19 @@ def test_a_folder_is_cleaned_and_its_figures_are_printed(tmp_path, capsys):
         drv_data_clean(*command)
 
 
+def test_what_was_dropped_is_told_with_its_first_row_and_the_option_that_keeps_it(tmp_path, capsys):
+    step = raw.search("bridge")
+    thoughtless = raw.row(step, last="<answer>Long Bridge</answer>")
+    source = raw.write_lines(tmp_path / "raw.jsonl", [raw.row(step), thoughtless, thoughtless])
+    with source.open("a") as more:
+        more.write("{")
+    drv_data_clean(source, "--out", tmp_path / "out", "--workers", 1)
+    said = capsys.readouterr().out.splitlines()
+    kept = "last_without_thought, which --thoughts optional keeps"
+    assert f"  {kept}: {source} line 2" in said
+    assert any(line.startswith(f"  unreadable: {source} line 4: ") for line in said)
+
+
 @pytest.fixture
 def judging(monkeypatch):
     server = Endpoint()

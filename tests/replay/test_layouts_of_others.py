@@ -347,6 +347,25 @@ def test_gold_answers_and_system_prompts_come_along():
     assert read(nested).answers == ("1912",)
 
 
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (("a", "z"), "a result is of 'z', which is no call's id in its turn"),
+        (("b", "b"), "two results are of 'b'"),
+    ],
+)
+def test_results_of_no_call_or_of_one_call_are_told_by_id(ids, told):
+    calls = [call("search", TEXT_ARGUMENTS, "a"), call("search", TEXT_ARGUMENTS, "b")]
+    row = {
+        "messages": [asked(), said("I look.", tool_calls=calls)]
+        + [result(LIST, each) for each in ids]
+        + [said("1912")]
+    }
+    found = read(row)
+    assert isinstance(found, Drop)
+    assert (found.reason, found.detail) == (Reason.UNPAIRED_RESULTS, told)
+
+
 SEARCH_LOGS = {
     "search-r1": f"<think>I look.</think>\n<search> mill </search>\n\n<information>{LIST}"
     f"</information>\n\n{FINAL}",

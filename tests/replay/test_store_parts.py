@@ -191,7 +191,7 @@ def test_one_row_is_found(tmp_path):
         for number in range(5):
             writer.write(numbered(number))
     assert trajectory_at(tmp_path, 3).provenance["number"] == 3
-    with pytest.raises(TaskDataError, match="no row 5"):
+    with pytest.raises(TaskDataError, match=r"has no row 5; its last is row 4$"):
         trajectory_at(tmp_path, 5)
     with pytest.raises(SettingError, match="from 0"):
         trajectory_at(tmp_path, -1)

@@ -183,6 +183,33 @@ def test_another_environments_request_to_answer_stays_with_its_trajectory(tmp_pa
         ask(RecordedWeb(tmp_path / "web"), Search(("x",)))
 
 
+def test_results_in_a_form_of_their_own_are_met_again_the_last_before_the_answer_too(tmp_path):
+    def story(last):
+        turns = (
+            made.call("search", query=["mill"]),
+            "Doc 1: The mill stands in Ur.",
+            made.call("search", query=["Ur"]),
+            last,
+            made.answer(),
+        )
+        return [from_messages(made.chat(*turns)), from_messages(made.chat(*turns[2:]))]
+
+    asked = "No tokens are left. Give your final answer."
+    found = build_web(story("Doc 1: Ur is a city."), tmp_path / "results")
+    tools = RecordedWeb(tmp_path / "results")
+    assert ask(tools, Search(("Ur",))).text == "Doc 1: Ur is a city."
+    assert (found.calls, found.shared, found.own, found.repeated) == (3, 2, 0, 1)
+    found = build_web(story(asked), tmp_path / "asked")
+    assert (found.calls, found.shared, found.own, found.repeated) == (3, 1, 2, 0)
+    with pytest.raises(ToolError, match="never recorded"):
+        ask(RecordedWeb(tmp_path / "asked"), Search(("Ur",)))
+    known = (made.call("search", query=["mill"]), made.search_result("mill", "https://e.org"))
+    mixed = made.chat(*known, made.call("search", query=["Ur"]), "Stop now.", made.answer())
+    build_web([from_messages(mixed)], tmp_path / "known")
+    with pytest.raises(ToolError, match="never recorded"):
+        ask(RecordedWeb(tmp_path / "known", corpus=False), Search(("Ur",)))
+
+
 @pytest.mark.parametrize(
     "rules",
     [

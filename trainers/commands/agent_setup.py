@@ -210,11 +210,32 @@ def refuse_no_model(folder: str | Path, called: str, instead: str = "") -> None:
     Raises:
         SettingError: naming the setting and the folder.
     """
-    if not (Path(folder) / "config.json").is_file():
-        raise SettingError(
-            f"{called} {folder}: no such folder with a model (config.json); name one as "
-            f"save_pretrained writes it{instead}{fetching(folder)}"
-        )
+    path = Path(folder)
+    if not (path / "config.json").is_file():
+        fault = "no such folder with a model (config.json)"
+    elif _is_run(path):
+        fault = "a run's folder, and no model's"
+    else:
+        return
+    inside = [*path.glob("*/config.json"), *path.glob("checkpoints/*/config.json")]
+    models = {file.parent.name: file.parent for file in sorted(inside)}
+    if models:
+        name = "final" if "final" in models else next(reversed(models))
+        raise SettingError(f"{called} {folder}: {fault}; there is one in {models[name]}")
+    raise SettingError(
+        f"{called} {folder}: {fault}; name one as save_pretrained writes it{instead}"
+        f"{fetching(folder)}"
+    )
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether the ``config.json`` in the folder is a run's record."""
+    from trainers.run_folder import recorded_config
+
+    try:
+        return recorded_config(folder) is not None
+    except SettingError:
+        return False
 
 
 def template_source(chosen: str, called: Called = as_option) -> str | None:

@@ -217,6 +217,11 @@ class _Bars:
 
 def _show(console: Any, folder: Path, result: CleanResult) -> None:
     console.print(clean_table(result.stats))
+    first = result.stats.first_drops()
+    if first:
+        console.print("of each reason the first row that was dropped (more in stats.json):")
+    for line in first:
+        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     for problem in result.problems[:SHOWN]:
         console.print(f"left out: {problem}", markup=False, highlight=False, soft_wrap=True)
     more = len(result.problems) - SHOWN

@@ -186,6 +186,7 @@ class DataWeb:
             "trajectories": f"{stats.trajectories:,}",
             "calls": ", ".join(f"{name} {count:,}" for name, count in sorted(stats.tools.items())),
             "of them new for all": f"{stats.shared:,}",
+            "recorded before, with the same result": f"{stats.repeated:,}",
             "kept for one turn alone": f"{stats.own:,}, {stats.failures:,} of them failures",
             "pages to search": f"{stats.pages:,}",
         }

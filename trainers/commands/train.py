@@ -151,7 +151,7 @@ def read_layers(
         raise SettingError(f"{config}: plugins is a list of modules' names, got {named!r:.80}")
     chosen = name or chosen
     source = "the defaults" if config is None else str(config)
-    found = {} if chosen is None else preset(str(chosen))
+    found = {} if chosen is None else preset(str(chosen), config if name is None else None)
     return Layers(found, file, source, tuple(plugins or named))
 
 

@@ -9,6 +9,7 @@ its release (inclusionAI/DR-Venus, master at 60131410), IGPO (arXiv 2510.14967).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from drv_env.errors import SettingError
@@ -150,12 +151,17 @@ PRESETS: dict[str, Mapping[str, Any]] = {
 }
 
 
-def preset(name: str) -> Mapping[str, Any]:
+def preset(name: str, file: str | Path | None = None) -> Mapping[str, Any]:
     """The settings of a preset.
+
+    Args:
+        name: its name.
+        file: the one that names it, for errors; none of the command line.
 
     Raises:
         SettingError: when there is none of that name.
     """
     if name not in PRESETS:
-        raise SettingError(f"there is no preset {name!r}, only {', '.join(PRESETS)}")
+        where = "" if file is None else f"{file}: "
+        raise SettingError(f"{where}there is no preset {name!r}, only {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -109,7 +109,7 @@ def refuse_other_run(run: Run, trainer: str) -> None:
     name = there.get("trainer")
     if name != trainer:
         what = f"a run of {name}" if isinstance(name, str) else "another run"
-        raise SettingError(f"{run.out} is the folder of {what}; name another with out")
+        raise SettingError(f"{run.out} is the folder of {what}; name another folder")
     if not steps_done(run):
         return
     free = _free(run)

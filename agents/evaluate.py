@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from drv_env.errors import SettingError
 from drv_env.rewards.calibration import wilson_interval
 from replay.trajectory import Trajectory
+
+_Question = tuple[str, str | None, str]
 
 CORRECT = 0.5
 """An outcome from which an answer counts as correct, for pass@k and the visit ratios."""
@@ -112,7 +114,7 @@ def evaluate(trajectories: Iterable[Trajectory]) -> Evaluation:
         ValueError: when every trajectory is broken, or there are none; or when one that
             is whole has no outcome, because nobody scored it.
     """
-    outcomes: dict[str, list[float]] = {}
+    outcomes: dict[_Question, list[float]] = {}
     endings: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     right, wrong = _Visits(), _Visits()
@@ -129,7 +131,9 @@ def evaluate(trajectories: Iterable[Trajectory]) -> Evaluation:
             continue
         if trajectory.outcome is None:
             raise ValueError(f"nobody scored the answer to {trajectory.task.question!r:.80}")
-        outcomes.setdefault(trajectory.task.id, []).append(trajectory.outcome)
+        task = trajectory.task
+        question = task.id, task.world, task.question  # an id may be of several questions
+        outcomes.setdefault(question, []).append(trajectory.outcome)
         turns += len(trajectory.turns)
         well_formed += sum(turn.well_formed for turn in trajectory.turns)
         cost += sum(turn.cost for turn in trajectory.turns)
@@ -207,7 +211,7 @@ class _Visits:
         return self.visits / self.calls if self.calls else math.nan
 
 
-def _standard_error(outcomes: dict[str, list[float]], mean: float) -> float:
+def _standard_error(outcomes: Mapping[_Question, list[float]], mean: float) -> float:
     """Of the mean, with the samples of a task as one cluster; 0.0 for one task alone."""
     clusters = len(outcomes)
     if clusters < 2:
@@ -224,7 +228,7 @@ def _interval(mean: float, error: float, tasks: int) -> tuple[float, float]:
     return wilson_interval(mean * effective, effective)
 
 
-def _pass_at_powers(outcomes: dict[str, list[float]]) -> dict[int, float]:
+def _pass_at_powers(outcomes: Mapping[_Question, list[float]]) -> dict[int, float]:
     found: dict[int, float] = {}
     k = 1
     while enough := [values for values in outcomes.values() if len(values) >= k]:

@@ -66,7 +66,8 @@ def cell_text(value: Any, what: str) -> str:
     except UnicodeEncodeError as error:
         escaped = 0xDC80 <= ord(value[error.start]) <= 0xDCFF
         fault = "a byte that the encoding does not have" if escaped else "half a surrogate pair"
-        raise TaskDataError(f"{what} has {fault} at character {error.start}") from None
+        mend = "; save the file as UTF-8" if escaped else ""
+        raise TaskDataError(f"{what} has {fault} at character {error.start}{mend}") from None
     return value.strip()
 
 

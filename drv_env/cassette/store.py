@@ -16,6 +16,7 @@ store doesn't know what a kind means; judges' verdicts go in like tool calls.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
 import sqlite3
@@ -276,6 +277,11 @@ class CassetteStore:
     def stats(self) -> list[KindStats]:
         """What is recorded, by kind; reads the whole file."""
         return [KindStats(*counted) for counted in self._connection.work(table.count_kinds)]
+
+    def provenance_of_kinds(self) -> dict[str, Mapping[str, Any]]:
+        """By kind, where one of its recordings came from; fast, however many there are."""
+        found = self._connection.work(table.provenance_of_kinds)
+        return {kind: json.loads(text) for kind, text in found.items()}
 
     # -- opening and closing ------------------------------------------------------------
 

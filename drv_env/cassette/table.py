@@ -26,6 +26,9 @@ _STATS = """
         min(recorded_at), max(recorded_at)
     FROM calls GROUP BY kind ORDER BY kind
 """
+_NEXT_KIND = """
+    SELECT kind, provenance FROM calls WHERE kind > ? ORDER BY kind, namespace, key LIMIT 1
+"""
 
 
 def find(connection: sqlite3.Connection, address: tuple[str, str, str]) -> Row | None:
@@ -55,6 +58,17 @@ def rows_after(connection: sqlite3.Connection, after: tuple[str, str, str] | Non
 def count_kinds(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
     """A tuple a kind, with the fields of :class:`drv_env.cassette.KindStats`."""
     return [(restored(kind), *numbers) for kind, *numbers in connection.execute(_STATS)]
+
+
+def provenance_of_kinds(connection: sqlite3.Connection) -> dict[str, str]:
+    """By kind, where one of its calls came from, as JSON; one look-up in the index a kind."""
+    found: dict[str, str] = {}
+    last: Any = ""
+    while row := connection.execute(_NEXT_KIND, (last,)).fetchone():
+        last = row[0]
+        kind, provenance = (restored(item) for item in row)
+        found[kind] = provenance
+    return found
 
 
 def _row(found: tuple[Any, ...]) -> Row:

@@ -77,7 +77,8 @@ class CassetteTools:
             in mode ``replay_or_record``.  None: never.
         namespace: keeps calls apart that are equal and yet not the same.  None: the name
             of the task's world.
-        schemas: the tools on offer; by default those of ``tools``, or search and visit.
+        schemas: the tools on offer; by default those of ``tools``; without tools search, visit
+            and every other tool of which a call is recorded.
 
     Raises:
         SettingError: for settings that can't work.
@@ -125,12 +126,32 @@ class CassetteTools:
         self._tools = tools
         self._ttl = ttl
         self._namespace = namespace
-        if schemas is None:
-            schemas = (SEARCH_SCHEMA, VISIT_SCHEMA) if tools is None else tools.schemas
-        self._schemas = tuple(schemas)
         self._flights: dict[tuple[object, ...], _Flight] = {}
         if mode == "replay":
             self.store.check()
+        if schemas is None:
+            schemas = self._recorded_schemas() if tools is None else tools.schemas
+        self._schemas = tuple(schemas)
+
+    def _recorded_schemas(self) -> list[ToolSchema]:
+        """Search, visit, and the other tools as they were when they were recorded."""
+        found = [SEARCH_SCHEMA, VISIT_SCHEMA]
+        for name, provenance in self.store.provenance_of_kinds().items():
+            match provenance.get("schema"):
+                case {"description": str(description), "parameters": dict(parameters)}:
+                    found.append(ToolSchema(name, description, parameters))
+        return found
+
+    def _provenance(self, call: Call) -> dict[str, Any]:
+        """Where a recording comes from; of a tool that replay can't know, its schema too."""
+        told: dict[str, Any] = {"task": call.task.id, "turn": call.turn}
+        for schema in self._schemas:
+            if schema.name == call.name and schema.name not in ("search", "visit"):
+                told["schema"] = {
+                    "description": schema.description,
+                    "parameters": schema.parameters,
+                }
+        return told
 
     @property
     def schemas(self) -> tuple[ToolSchema, ...]:
@@ -242,7 +263,7 @@ class CassetteTools:
             mask_data(result.data),
             self._tools.clock() - started,
             result.cost,
-            provenance={"task": call.task.id, "turn": call.turn},
+            provenance=self._provenance(call),
         )
         place = self._place(call)
         standing = await self.store.aput(

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,16 @@ def test_figures_by_hand():
     assert found.visit_ratio_wrong == 0.0
     assert found.endings == {"answered": 2, "broken": 1}
     assert math.isnan(found.turn_tokens)
+
+
+def test_questions_that_share_an_id_are_several():
+    def played(question, outcome):
+        made = trajectory(outcome, turn(), question=question)
+        return replace(made, task=Task(question, ("a",), id="1"))
+
+    found = evaluate([played("one", 1.0), played("two", 0.0), played("two", 0.0)])
+    assert found.tasks == 2
+    assert found.pass_at == {1: 0.5, 2: 0.0}  # of one alone it would be 1/3, and 2/3
 
 
 def test_pass_at_k_is_the_share_of_draws_with_a_correct_sample():

@@ -442,7 +442,8 @@ def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     line = b'{"question": "Q", "answer": "A"}\n'
     path.write_bytes(line + line.replace(b"A", b"caf\xe9") + line)
-    fault = "the answer has a byte that the encoding does not have at character 3"
+    fault = "the answer has a byte that the encoding does not have at character 3; save the file "
+    fault += "as UTF-8"
     assert reasons(read_tasks(path)) == {2: fault}
     path = tmp_path / "t.csv"
     path.write_bytes(b"question,answer\nQ,A\nQ,caf\xe9\nQ,A\n")

@@ -86,6 +86,22 @@ def test_what_was_recorded_is_replayed_without_a_call(path):
     assert len(inner.calls) == 3
 
 
+def test_tools_of_ones_own_are_on_offer_again_in_replay(path):
+    parameters = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+    schemas = [ToolSchema(name, f"Does {name}.", parameters) for name in ("calc", "never", "zeta")]
+    calls = [
+        SEARCH,
+        *(Call(ToolCall(name, {"x": "1"}), TASK) for name in ("calc", "zeta")),
+    ]
+    ask(CassetteTools(FakeTools({}, schemas=[*FakeTools({}).schemas, *schemas]), path), *calls)
+    with CassetteStore(path) as store:  # and what is no tool
+        store.put("verdict", {"question": "Q"}, Recorded("correct"))
+    again = CassetteTools(None, path, mode="replay")
+    assert [schema.name for schema in again.schemas] == ["search", "visit", "calc", "zeta"]
+    assert again.schemas[2] == schemas[0]
+    assert [result.status for result in ask(again, *calls)] == [Status.OK] * 3
+
+
 def test_record_makes_every_call_and_the_newest_stands(path):
     inner = FakeTools({"search": ["one", "two", "three"]})
     live = ask(CassetteTools(inner, path, "record"), SEARCH, SEARCH, SEARCH)

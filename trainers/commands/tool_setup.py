@@ -319,4 +319,10 @@ def _read_file(
         say(f"left out: {printable(str(problem))}")
     if len(found.problems) > SHOWN:
         say(f"left out: {len(found.problems) - SHOWN:,} further bad rows")
+    if found.duplicate_ids:
+        first, times = next(iter(found.duplicate_ids.items()))
+        say(
+            f"{len(found.duplicate_ids):,} ids are of several rows, which are all played; the "
+            f"first: {printable(first)}, {times:,} times"
+        )
     return list(found.tasks)

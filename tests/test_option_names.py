@@ -7,7 +7,8 @@ import pytest
 
 from drv_env.errors import EngineError, SettingError, TaskDataError, settings_called
 from trainers.cli import main
-from trainers.commands.option_names import in_options, naming_options
+from trainers.commands.agent_options import ModelOptions, PaceOptions
+from trainers.commands.option_names import in_options, naming_options, options_of
 
 SERVER = "--model m --base-url http://127.0.0.1:9/v1"
 ASK = f"ask who? {SERVER} --world 3"
@@ -63,6 +64,12 @@ def test_the_seed_of_a_world_is_no_option(capsys):
 
 def test_names_in_the_middle_are_options_too_and_words_and_files_are_not():
     options = {"base_url": "--base-url", "max_turns": "--max-turns", "seed": "--seed"}
+    advice = options_of(ModelOptions(model="m")) | options_of(PaceOptions())
+    told = in_options(EngineError("401; pass the server's api_key, or lower max_in_flight"), advice)
+    assert told == (
+        "401; pass the server's key in the variable that --api-key-env names, or lower "
+        "--max-requests"
+    )
     told = in_options(EngineError("lost; check base_url and the seed"), options)
     assert told == "lost; check --base-url and the seed"
     for text in (

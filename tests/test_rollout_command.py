@@ -199,6 +199,7 @@ def test_a_model_that_writes_no_thought_is_told_of_and_plays_by_the_rule_for_it(
         (question,) = {message["content"] for message in messages} & answers.keys()
         return f"<answer>{answers[question]}</answer>"
 
+    unread = "8 of 8 episodes ended because nothing could be read"
     for more, ending in (
         ((), "forced_unreadable"),
         (("--reading", "thought_optional"), "answered"),
@@ -210,4 +211,13 @@ def test_a_model_that_writes_no_thought_is_told_of_and_plays_by_the_rule_for_it(
         stored = list(read_trajectories(out / "trajectories"))
         assert {str(item.ending) for item in stored} == {ending}
         assert {item.outcome for item in stored} == {1.0 if more else 0.0}
-        assert ("8 of 8 episodes ended because nothing could be read" in said) == (not more)
+        assert (unread in said) == (not more)
+        assert ("--reading thought_optional is for" in said) == (not more)
+
+
+def test_turns_without_a_call_or_an_answer_are_told_of_as_that(file, tmp_path, capsys):
+    with ChatServer(lambda messages: "<think>\nI go on and on") as server:
+        assert main(command(file, tmp_path / "out", server)) == 0
+    said = capsys.readouterr().err
+    assert "--max-turn-tokens is for turns that are cut off" in said
+    assert "thought_optional" not in said

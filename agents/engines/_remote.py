@@ -21,13 +21,15 @@ PATIENCE = RetryPolicy(attempts=5, first_wait=1.0, longest_wait=30.0, longest_re
 
 _ADVICE = {
     "unauthorised": "pass the server's api_key",
-    "not_found": "check base_url and the model's name",
+    "not_found": "check base_url, which mostly ends in /v1, and the model's name",
+    "bad_reply": "check base_url, which mostly ends in /v1",
     "no_credit": "the account has no credit left",
     "timeout": "raise timeout, or lower max_in_flight",
     "rate_limited": "lower max_in_flight, or pass a more patient retry",
     "connection": "check that the server runs at base_url",
     "no_such_host": "check base_url",
-    "too_long": "give the episode a smaller context budget, or the server a longer context",
+    "too_long": "give the episode a smaller context budget (max_context) or shorter turns "
+    "(max_turn_tokens), or the server a longer context",
     "too_large": "pass http=HttpClient(max_bytes=…) that takes larger replies",
 }
 

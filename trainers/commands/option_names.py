@@ -20,6 +20,13 @@ _NAME = re.compile(r"(?<![\w./\\'\"-])(?<!: )[a-z]+(?:[._][a-z]+)+(?![\w/\\'\"]|
 which stands behind the file's name and a colon."""
 
 
+_INSTEAD = {
+    "api_key_env": ("api_key", "key in the variable that --api-key-env names"),
+    "max_requests": ("max_in_flight", "--max-requests"),
+}
+"""By an option's field: what takes its value, and what messages say in that one's place."""
+
+
 def as_option(name: str) -> str:
     """The option of a field.
 
@@ -48,7 +55,7 @@ def options_of(command: Any) -> dict[str, str]:
             continue
         names = [name for each in metadata if (name := getattr(each, "name", None))]
         found[field.name] = as_option(names[0] if names else field.name)
-    return found
+    return found | dict(_INSTEAD[name] for name in found if name in _INSTEAD)
 
 
 def dotted_options(settings: Any) -> dict[str, str]:

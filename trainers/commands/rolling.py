@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +26,7 @@ from drv_env.episode import Ending
 from drv_env.errors import DrvError
 from drv_env.game import Game
 from drv_env.printable import printable
+from drv_env.protocol import Problem
 from drv_env.rewards.information_gain import Scorer
 from drv_env.tasks import Task
 from replay.own_folder import refuse_overlap
@@ -223,19 +224,40 @@ class Rolling:
                 f"all {self.planned:,} episodes broke, so there is nothing to count; the first: "
                 f"{first}"
             )
-        figures = evaluate(chain(read_trajectories(folder.trajectories), self.broken))
+        problems: Counter[str | None] = Counter()
+        played = _noting_problems(read_trajectories(folder.trajectories), problems)
+        figures = evaluate(chain(played, self.broken))
         unread = figures.endings.get(str(Ending.FORCED_UNREADABLE), 0)
         if 2 * unread > self.planned:
             self.say(
                 f"{unread:,} of {self.planned:,} episodes ended because nothing could be read turn "
-                "after turn; drv ask shows what the model writes, and --reading thought_optional "
-                "is for models that write no <think>"
+                f"after turn; drv ask shows what the model writes, and {_remedy(problems)}"
             )
         return figures
 
     def reasons(self) -> Counter[str]:
         """Why episodes of this run broke, and how often."""
         return Counter(printable(str(item.error)) for item in self.broken)
+
+
+def _noting_problems(
+    trajectories: Iterable[Trajectory], problems: Counter[str | None]
+) -> Iterator[Trajectory]:
+    """The trajectories; why the turns of those that ended unread could not be read is counted."""
+    for trajectory in trajectories:
+        if trajectory.ending is Ending.FORCED_UNREADABLE:
+            problems.update(turn.problem for turn in trajectory.turns)
+        yield trajectory
+
+
+def _remedy(problems: Counter[str | None]) -> str:
+    """What to do about turns that could not be read, by what most of them lack."""
+    if problems[Problem.NO_ACTION] > problems[Problem.NO_THOUGHT]:
+        return (
+            "--max-turn-tokens is for turns that are cut off before their call or answer: most "
+            "have none in its tags"
+        )
+    return "--reading thought_optional is for models that write no <think>"
 
 
 async def scored(

@@ -386,7 +386,7 @@ def test_robust_sampling_throws_bad_turns_away_and_counts_them(template):
 
 
 def test_a_repetition_is_one_though_the_end_of_the_turn_stands_behind_it(template):
-    turns = iter(["<think>" + "x" * 400, render_turn("Known.", Answer("Owner0"))])
+    turns = iter(["<think>" + "x" * 200, render_turn("Known.", Answer("Owner0"))])
     (found,) = asyncio.run(
         rollout(
             game(),

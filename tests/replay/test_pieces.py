@@ -43,6 +43,7 @@ def test_between_control_tokens_side_by_side_there_is_no_text(bpe):
     assert pieces.split("<think></think>a<think>") == [think, end, "a", think]
     assert pieces.split("") == []
     assert pieces.id_of("no such token") is None
+    assert pieces.size == 1 + max(bpe.get_vocab().values())
 
 
 def test_of_nothing_there_are_no_ids():

@@ -52,6 +52,14 @@ def test_a_ratio_at_the_edge_of_the_clip_has_not_left_it():
     assert found.figures["clip_share"] == 0.5
 
 
+def test_the_bound_of_the_dual_clip_is_for_losses_alone():
+    found = clipped_surrogate(
+        torch.tensor([0.5, 5.0, 5.0, 5.0]), torch.tensor([0.5, 0.5, 0.0, -0.5]), 0.2, 0.2, 3.0
+    )
+    # 0.5 · 0.5, clip(5) · 0.5, nothing, and 3 · −0.5 in place of 5 · −0.5
+    assert found.tolist() == pytest.approx([0.25, 0.6, 0.0, -1.5])
+
+
 def test_lower_and_upper_clip_are_apart():
     ratio = torch.tensor([0.5, 0.5, 2.0, 2.0])
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0])

@@ -345,6 +345,13 @@ def test_a_store_without_a_document_is_refused(tmp_path, template):
         TokenStore(tmp_path)
 
 
+def test_a_shard_that_is_missing_is_told_as_such(tmp_path, template):
+    write_documents(some(1), tmp_path, template)
+    (tmp_path / "shard-00000.json").unlink()
+    with pytest.raises(SettingError, match=r"shard 0 of .* is missing; make them again"):
+        TokenStore(tmp_path)
+
+
 def test_weights_of_a_store_are_from_zero_to_a_million(tmp_path, template):
     write_documents(some(2), tmp_path, template)
     shard = tmp_path / "shard-00000.json"

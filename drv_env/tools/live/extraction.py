@@ -93,8 +93,28 @@ def content_kind(reply: HttpReply) -> str:
     return "text"
 
 
+_HEADING, _END_HEADING = re.compile(r"<h1(?=[\s>])[^<>]*>", re.I), re.compile(r"</h1\b", re.I)
+_LONGEST_HEADING = 1_000
+_TAG = re.compile(r"<[^<>]*>")
+_FOLDED = re.compile(r"<(/?)(?:(details|figure)|summary|figcaption)\b[^<>]*>", re.I)
+
+
+def _unfolded(source: str) -> str:
+    """With what is behind a click or beneath a picture in plain blocks, where it is looked for."""
+    return _FOLDED.sub(lambda tag: f"<{tag[1]}{'div' if tag[2] else 'p'}>", source)
+
+
+def _heading(source: str) -> str:
+    """The page's first heading of the first rank, or nothing."""
+    start = _HEADING.search(source)
+    end = None if start is None else _END_HEADING.search(source, start.end())
+    if start is None or end is None or end.start() - start.end() > _LONGEST_HEADING:
+        return ""
+    return " ".join(html.unescape(_TAG.sub(" ", source[start.end() : end.start()])).split())
+
+
 def read_html(source: str, seconds: float | None = None) -> tuple[str, str]:
-    """Title and main text of a page.
+    """Title and main text of a page, its heading included.
 
     The whole text where no main part is found, where the page has over ``MOST_TAGS`` tags (to
     find the main part takes some 50 microseconds a tag), and where looking for it takes over
@@ -114,14 +134,18 @@ def read_html(source: str, seconds: float | None = None) -> tuple[str, str]:
         text = _in_time(
             seconds,
             lambda: extract(
-                source,
+                _unfolded(source),
                 output_format="txt",
                 include_comments=False,
                 include_tables=True,
                 favor_recall=True,
             ),
         )
-    return title, text or trafilatura.html2txt(source) or ""
+    text = text or trafilatura.html2txt(source) or ""
+    heading = _heading(source)
+    if heading and heading.casefold() not in " ".join(text.split()).casefold():
+        text = f"{heading}\n{text}"  # which is left out where it stands outside of the main part
+    return title, text
 
 
 class _Late(BaseException):

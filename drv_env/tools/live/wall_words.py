@@ -30,7 +30,8 @@ _LEAD = r"""(?:
 _ROBOT_WORDS = rf"""{_LEAD}(?:
     (?:verif(?:y|ies|ying)|confirm\w*|prov(?:e|es|ing)|mak(?:e|es|ing)\ sure|ensur(?:e|es|ing)
         |check(?:s|ing)?|show|see|know|tell\ us|letting\ us\ know|sure)\ (?:to\ (?:us|see)\ )?
-        (?:that\ |if\ |whether\ )?(?:it'?s\ )?(?:really\ )?(?:you|your|the\ visitor|visitors|users)
+        (?:that\ |if\ |whether\ )?(?:it(?:'?s|\ is)\ )?(?:really\ |actually\ )?
+        (?:you|your|the\ visitor|visitors|users)
         .{{0,60}}?(?:\bhumans?\b|\brobots?\b|\bbots?\b|real\ person|automated
         |sending\ the\ requests)
   | (?:verify|confirm|check|prov)\w*.{{0,25}}\b(?:not\ a|no)\ (?:ro)?bot\b
@@ -85,6 +86,13 @@ _ROBOT_WORDS = rf"""{_LEAD}(?:
   | as\ you\ were\ browsing
   | (?:you\ )?(?:look|seem|appear|behave)\ (?:to\ be\ )?(?:like\ )?(?:a\ )?(?:robot|bot|automated)
   | (?:review|check)\ the\ security\ of\ your\ connection
+  | protect\ .{{0,30}}(?:\ by\ verifying\ that\b|\ by\ confirming\ that\b)
+  | seeing\ this\ because\ the\ (?:administrator|owner)\ of\ .{{0,20}}has\ set\ up\b.{{0,250}}
+  | prove\ your\ humanity | not\ for\ bots\W*$ | get\ your\ identity\ verified
+  | wait\ a\ few\ minutes\ before\ you\ try\ again | unblock\ challenges\.
+  | .{{0,60}}\bmade\ us\ think\ (?:that\ )?you\ (?:are|were)\ a\ (?:ro)?bot
+  | (?:you've\ |you\ |have\ |\ )*(?:sent|made|making|sending)\ too\ many\ requests
+  | there\ was\ a\ problem\ providing\ the\ content\ you\ requested
 )"""
 
 _SCRIPT_WORDS = rf"""{_LEAD}(?:
@@ -127,7 +135,8 @@ _CONSENT_WORDS = r"""(?:
 _OTHER_LANGUAGES = r"""
     (?:k?ein|als|nicht\ ein)\ roboter|bestätigen.{0,40}(?:mensch|roboter)
         |ungewöhnliche.{0,12}(?:datenverkehr|aktivität)
-  | (?:überprüf|prüf).{0,40}(?:browser|sicherheit|verbindung)|zugriff.{0,30}(?:verweigert
+  | (?:überprüf|prüf).{0,40}(?:browser|sicherheit|verbindung|ein\ mensch)
+        |sicherheit\ ihrer\ verbindung|zugriff.{0,30}(?:verweigert
         |blockiert|gesperrt)
   | aktivieren\ sie.{0,20}javascript|javascript.{0,20}(?:aktivier|deaktiviert|erforderlich)
   | (?:n'êtes|n'es|ne\ suis|êtes)\ (?:pas\ )?un\ robot|vérifi.{0,40}(?:humain|robot|navigateur
@@ -141,7 +150,8 @@ _OTHER_LANGUAGES = r"""
   | (?:habilit|activ|abilit|attiv|ativ)\w*\ .{0,8}javascript
   | (?:geen|een)\ robot|bent.{0,12}mens|schakel\ .{0,12}javascript|toegang\ geweigerd
         |ongebruikelijk\ verkeer
-  | (?:nie\ jesteś|jesteś)\ (?:robotem|człowiekiem)|włącz.{0,10}javascript|odmowa\ dostępu
+  | potwierdź.{0,20}człowiek|(?:nie\ jesteś|jesteś)\ (?:robotem|człowiekiem)
+        |włącz.{0,10}javascript|odmowa\ dostępu
   | не\ (?:робот|бот)\b|вы\ (?:робот|человек)|провер.{0,40}(?:браузер|безопасн|соединен|челов)
   | (?:необычн|подозрительн|автоматическ)\w+\ (?:трафик|активност|запрос)
         |доступ.{0,30}(?:запрещ|огранич|заблок)
@@ -150,8 +160,10 @@ _OTHER_LANGUAGES = r"""
   | non\ hai\ (?:i\ permessi|l'autorizzazione)|não\ tem\ permissão
   | robot\ (?:değil|olmad)|insan\ olduğunuz|javascript.{0,6}etkinleştir|olağan\ ?dışı\ trafik
   | (?:人机|人機|安全|滑动|身份|完成|访问|进行|去|点击)(?:验证|驗證)|(?:不是|非)(?:机器人|機器人)
-  | (?:启用|开启|打开|啟用|開啟).{0,8}(?:javascript|js)|(?:异常|異常)(?:流量|访问|请求|流量)
+  | (?:启用|开启|打开|啟用|開啟).{0,8}(?:javascript|js)
+        |(?:异常|異常)(?:流量|访问|请求)(?:从你的\ ?ip\ ?发出)?
         |(?:环境|网络)异常
+  | 网络不给力|安全风控|访问请求被拒绝|自动程序发出|(?:输入|完成).{0,8}验证码
   | 访问(?:被拒绝|受限|过于频繁)|正在(?:检查|验证|檢查|驗證)|拖动.{0,6}滑块
   | ロボット.{0,14}(?:ない|ありません).{0,12}|(?:通常と異なる|異常な)トラフィック
         |javascript\ ?を(?:有効|オン)
@@ -169,12 +181,15 @@ _FILLER_WORDS = r"""(?:
         |consult)
   | (?:this|it|the\ check|verification)\ (?:may|might|should|will|process|page\ (?:will
         |is\ displayed)|is\ automatic)
-  | thank\ you|thanks|sorry|we(?:\ are|'re)\ (?:really\ |very\ )?sorry|we\ apologi
+  | thank\ you|thanks|sorry(?!\ (?:is|was)\b)|we(?:\ are|'re)\ (?:really\ |very\ )?sorry|we\ apologi
         |our\ apologies|oops
-  | if\ you\ (?:believe|think|feel|are\ (?:not|a\ human|the)|have\ (?:any|question)|need
+  | if\ you(?:'re|\ are)\ running\ a\ script
+  | if\ you\ (?:believe|think|feel|are\ (?:not|a\ human|the)
+        |have\ (?:any|question)|need
         |continue|keep|still|can't)
   | why\ (?:did|have|am|do|was|is)|what\ (?:can\ i|should\ i|happened|does)|how\ (?:do\ i|can\ i)
-  | (?:contact|email)\ (?:us|the|our|support)|you\ can\ (?:email|contact|try|also)|to\ discuss
+  | (?:contact|email)\ (?:us|the|our|support)|you\ can\ (?:email|contact|try|also|see\ a\ list)
+        |to\ discuss
   | (?:reload|refresh|try\ (?:again|different))|for\ (?:more|inquiries|assistance|help
         |information)|need\ help
   | (?:your\ browser|you)\ will|redirecting|(?:performance|security)\ (?:&|and|by)|cloudflare
@@ -183,10 +198,16 @@ _FILLER_WORDS = r"""(?:
         |error\ (?:code|id|reference|\d)
   | (?:your\ |client\ )?ip\b|privacy|terms|cookie|copyright|©|all\ rights|powered\ by
         |learn\ more|sign\ in
-  | log\ in|go\ back|back\ to|continue\ shopping|conditions\ of\ use|uuid|session
+  | log\ in|try\ (?:logging|signing)\ in|your\ (?:cloudflare\ )?ray\ id
+        |go\ back|back\ to|continue\ shopping|conditions\ of\ use|uuid|session
         |there\ are\ (?:several|a\ few)|time:|url:
   | about\ this\ page|this\ page\ (?:appears|is\ displayed)|the\ (?:action\ you|block\ will)
         |in\ the\ meantime
+  | once\ (?:this|the)\ check|additionally\ make\ sure|anubis\ (?:is\ a\ compromise|uses\ a\ proof-of-work
+        |requires\ the\ use)|the\ idea\ is\ that\ at\ individual\ scales
+  | ultimately,\ this\ is\ a\ (?:placeholder|hack)|we're\ committed\ to\ safety|your\ support\ id
+  | dies\ kann\ (?:ein|einige)|cela\ peut\ prendre|esto\ puede\ tardar|isso\ pode\ levar
+  | l'operazione\ potrebbe|bu\ işlem|to\ może|это\ может|dit\ kan\ |これには|몇\ 초
   | the\ site\ owner|timestamp|selecting|click\ here|请稍|请等|返回|取消|잠시만|少々お待ち
         |しばらく|bitte\ warten|veuillez|un\ momento|patientez|пожалуйста|подождите
         |to\ protect\ our
@@ -194,6 +215,9 @@ _FILLER_WORDS = r"""(?:
 
 _TITLES = r"""(?:
     (?:just|only)\ a\ (?:moment|second)|(?:one|wait\ a)\ moment(?:,?\ please)?|please\ wait|loading
+  | (?:429\s+)?too\ many\ requests|rate\ limit(?:ed|\ exceeded)
+  | (?:your\ )?access\ to\ this\ (?:site|page)\ has\ been\ limited(?:\ by\ .{0,20})?
+  | additional\ verification(?:\ (?:required|needed))?|help\ us\ protect\ .{0,30}
   | attention\ required|access(?:\ to\ this\ (?:page|site))?(?:\ has\ been|\ is
         |\ was)?\ (?:denied|blocked|restricted)
   | (?:are\ you|i'm|i\ am)\ (?:not\ )?(?:a\ )?(?:robot|human|bot)|robot\ or\ human
@@ -202,16 +226,19 @@ _TITLES = r"""(?:
         |challenge|validation)
         (?:\ (?:screen|required|page))?
   | verif(?:y|ying)\ .{0,20}\bhuman|verification(?:\ required)?|checking\ (?:your|if)\ .{0,40}
-  | ddos-?guard|ddos\ protection.{0,20}|pardon\ our\ interruption|making\ sure\ you're\ not\ a\ bot
+  | ddos-?guard|ddos\ protection.{0,20}|pardon\ (?:our|the)\ interruption|bitte\ warten
+        |making\ sure\ you're\ not\ a\ bot
   | (?:vercel\ )?security\ checkpoint|re-?captcha|h?captcha|unusual\ traffic.{0,40}|sorry
   | (?:sorry,\ )?you\ (?:have\ been|are|were)\ blocked|blocked|forbidden|request\ (?:rejected
         |unsuccessful|blocked)
   | we\ (?:value|respect)\ your\ privacy|javascript\ (?:is\ )?(?:disabled|required
-        |not\ available)|sucuri\ website\ firewall|whoa\ there.{0,10}
+        |not\ available)|sucuri\ website\ firewall|whoa\ there.{0,12}
   | performing\ security\ verification|before\ you\ continue(?:\ to\ .{1,40})?
   | (?:nur\ )?einen?\ (?:kleinen\ )?moment.{0,12}|un\ (?:instant|momento)(?:\ s'il\ vous.{0,10}
         |,?\ per\ favore)?|um\ momento
-  | (?:een|één)\ moment.{0,12}|bir\ dakika.{0,12}|один\ момент|ожидайте.{0,12}|ой|вы\ не\ робот
+  | (?:een|één)\ moment.{0,12}|bir\ dakika.{0,12}|un\ attimo.{0,12}
+        |cierpliwości|proszę\ czekać
+        |один\ момент|ожидайте.{0,12}|ой|вы\ не\ робот
         |проверка\ .{0,30}
   | zugriff\ verweigert|accès\ (?:refusé|interdit)|acceso\ denegado|accesso\ negato
         |acesso\ negado|доступ\ .{0,6}запрещ[её]н

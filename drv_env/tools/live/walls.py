@@ -79,12 +79,16 @@ _HOST = re.compile(r"(?:https?://)?(?:[\w-]+\.)+[a-z]{2,}(?:[/:]\S*)?")
 _SIDES = re.compile(r"\s*[|–—·»:]\s*|\s+-\s+")
 _LETTER = re.compile(r"[^\W\d_]")
 _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_HANGUL = re.compile("[\uac00-\ud7af]")
 _ADDRESS = re.compile(
-    r"\b(?:your?|we|us|this (?:site|website|page|server|resource|browser)|ihre?[nrms]?|sie|vous"
+    r"\b(?:your?|we|us|supported browser"
+    r"|this (?:site|website|page|server|resource|browser)|ihre?[nrms]?|sie|vous"
     r"|votre|vos|su|tu|usted|você|seu|sua|вы|ваш\w*)\b"
 )
 """A sentence that speaks to its reader, or of its own site."""
-_TALK = re.compile(r"[\W_]*(?:is|was|were|says?|said|it says|asks?|reads|appears|means)\b")
+_TALK = re.compile(
+    r"[\W_]*(?:is|was|were|says?|said|it says|asks?|reads|appears|means)\b|\W*(?:是|とは|という)"
+)
 """Goes on after words that are talked of."""
 
 _FORM = re.compile(r"\b(?:send|submit|message|comments?|register|sign up|subscribe|post)\b")
@@ -214,6 +218,8 @@ def _says(piece: str, found: re.Match[str] | None) -> bool:
     rest = piece[found.end() :]
     if _TALK.match(rest):
         return False
+    if _HANGUL.search(piece):
+        return len(rest) <= 32
     if _WIDE.search(piece):
         return len(rest) <= 16
     return len(rest) <= 50 or _ADDRESS.search(rest) is not None
@@ -233,7 +239,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _plain(text: str) -> str:
     """In lower case, with plain apostrophes, and single blanks."""
-    folded = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
+    folded = unicodedata.normalize("NFKC", text).replace("’", "'").replace("İ", "i").lower()
     return " ".join(folded.split())
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from drv_env.tools.live.extraction import read_html
 from drv_env.tools.live.walls import wall_in_html, wall_in_text
+from tests.tools.live.wall_sources import FETCHED_PAGES, FETCHED_WALLS
 from tests.tools.live.wall_texts import PAGES, WALLS
 
 # name: title, text as a reader service gives it, warned
@@ -484,6 +485,40 @@ PAGES_IN_HTML = {
 def test_a_wall_that_was_fetched_is_seen(name):
     title, text = read_html(WALLS_IN_HTML[name])
     assert wall_in_html(WALLS_IN_HTML[name], title, text) is not None, (title, text)
+
+
+@pytest.mark.parametrize("name", FETCHED_WALLS)
+def test_more_walls_that_were_fetched_are_seen(name):
+    source = FETCHED_WALLS[name]
+    title, text = read_html(source)
+    assert not text or wall_in_html(source, title, text) is not None, (title, text)
+
+
+@pytest.mark.parametrize("name", FETCHED_PAGES)
+def test_more_fetched_pages_are_pages(name):
+    source = FETCHED_PAGES[name]
+    title, text = read_html(source)
+    assert wall_in_html(source, title, text) is None, (title, text)
+    assert len(text) > 20
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<h1>Salen mill, built 1912</h1>{}{}",
+        "<div><h1>Salen mill,\n <em>built</em> 1912</h1>{}{}</div>",
+        "<header><h1 class='a'>Salen mill, built&nbsp;1912</h1></header>{}{}",
+        "<main><h1>Salen mill, built 1912</h1>{}{}</main>",
+        "<H1>Salen mill</H1>{}{}<figure><img src='x'><figcaption>built 1912</figcaption></figure>",
+        "<h1>Salen mill</h1>{}{}<details><summary>When?</summary>It was built 1912.</details>",
+        "<h1>Salen mill</h1>{}{}<details open><p>It was built 1912.</p></details>",
+    ],
+)
+def test_headings_captions_and_what_is_folded_up_are_text(page):
+    said = "<p>Its {} was Jan Weir, who bought it from the town after the flood.</p>"
+    source = page.format(said.format("owner"), said.format("miller"))
+    title, text = read_html(f"<html><head><title>T</title></head><body>{source}</body></html>")
+    assert (title, text.count("built 1912"), text.count("Salen mill")) == ("T", 1, 1)
 
 
 @pytest.mark.parametrize("name", PAGES_IN_HTML)

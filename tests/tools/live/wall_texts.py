@@ -372,6 +372,196 @@ WALLS = [
         "İnsan olduğunuzu doğrulayın",
         True,
     ),
+    (
+        "Just a moment...",
+        "## www.example.com\n\n## Verify you are human by completing the action "
+        "below.\n\nwww.example.com needs to review the security of your connection before "
+        "proceeding.\n\nRay ID: `8c`\n\nPerformance & security by "
+        "[Cloudflare](https://www.cloudflare.com)",
+        False,
+    ),
+    (
+        "",
+        "Title: Just a moment...\n\nVerifying you are human. This may take a few "
+        "seconds.\n\nexample.com needs to review the security of your connection before "
+        "proceeding.",
+        False,
+    ),
+    (
+        "Access Denied",
+        '# Access Denied\n\nYou don\'t have permission to access "http://www.example.com/" on '
+        "this server.\n\nReference #18.5d\n\nhttps://errors.edgesuite.net/18.5d",
+        False,
+    ),
+    (
+        "Making sure you're not a bot!",
+        "# Making sure you're not a bot!\n\n![](x)\n\nLoading...\n\nYou are seeing this "
+        "because the administrator of this website has set up Anubis to protect the server "
+        "against the scourge of AI companies aggressively scraping websites. This can and does "
+        "cause downtime for the websites, which makes their resources inaccessible for "
+        "everyone.\n\nAnubis is a compromise. Anubis uses a Proof-of-Work scheme in the vein "
+        "of Hashcash, a proposed proof-of-work scheme for reducing email spam. The idea is "
+        "that at individual scales the additional load is ignorable, but at mass scraper "
+        "levels it adds up and makes scraping much more expensive.\n\nUltimately, this is a "
+        "placeholder solution so that more time can be spent on fingerprinting and identifying "
+        "headless browsers (EG: via how they do font rendering) so that the challenge proof of "
+        "work page doesn't need to be presented to users that are much more likely to be "
+        "legitimate.\n\nPlease note that Anubis requires the use of modern JavaScript features "
+        "that plugins like JShelter will disable. Please disable JShelter or other such "
+        "plugins for this domain.\n\nThis website is running Anubis version 1.21.0.",
+        False,
+    ),
+    (
+        "Reddit - The heart of the internet",
+        "Prove your humanity\n\nWe’re committed to safety and security. But not for bots. "
+        "Complete the challenge below and let us know you’re a real person.\n\nReddit, Inc. © "
+        "2025. All rights reserved.",
+        False,
+    ),
+    (
+        "Security Checkpoint",
+        "We're verifying your browser\n\nWebsite owner? Click here to fix\n\nVercel Security "
+        "Checkpoint",
+        False,
+    ),
+    (
+        "Client Challenge",
+        "JavaScript is disabled in your browser.\n\nPlease enable JavaScript to proceed.\n\nA "
+        "required part of this site couldn’t load. This may be due to a browser extension, "
+        "network issues, or browser settings. Please check your connection, disable any ad "
+        "blockers, or try using a different browser.",
+        False,
+    ),
+    (
+        "Yahoo",
+        "Oops, something went wrong\n\nPlease verify you are a human",
+        False,
+    ),
+    (
+        "Quora",
+        "Performing security verification\n\nThis website uses a security service to protect "
+        "against malicious bots. This page is displayed while the website verifies you are not "
+        "a bot.",
+        False,
+    ),
+    (
+        "Error",
+        "Sorry, something went wrong on our end. Are you a robot? Please complete the captcha.",
+        False,
+    ),
+    (
+        "Human Verification",
+        "Let's confirm you are human\n\nComplete the security check before continuing. This "
+        "step verifies that you are not a bot, which helps to protect your account and prevent "
+        "spam.\n\nBegin",
+        False,
+    ),
+    (
+        "Etsy",
+        "Pardon the interruption. We want to make sure it is actually you we are dealing with "
+        "and not a robot. Please slide the puzzle.",
+        False,
+    ),
+    (
+        "ACM Digital Library",
+        "Checking if the site connection is secure\n\ndl.acm.org needs to review the security "
+        "of your connection before proceeding.",
+        False,
+    ),
+    (
+        "Wiley",
+        "Verify you are human\n\nPlease complete the security check to access "
+        "onlinelibrary.wiley.com",
+        False,
+    ),
+    (
+        "IEEE Xplore",
+        "Request Rejected\n\nThe requested URL was rejected. Please consult with your "
+        "administrator. Your support ID is: 1",
+        False,
+    ),
+    (
+        "Ticketmaster",
+        "Your Browsing Activity Has Been Paused\n\nWe've detected unusual behavior on either "
+        "your network or your browser. Let's get your identity verified.",
+        False,
+    ),
+    (
+        "Douban",
+        "检测到有异常请求从你的 IP 发出，请登录使用豆瓣。",
+        False,
+    ),
+    (
+        "Bilibili",
+        "访问出错 由于触发哔哩哔哩安全风控策略，该次访问请求被拒绝。",
+        False,
+    ),
+    (
+        "淘宝",
+        "亲，请拖动下方滑块完成验证",
+        False,
+    ),
+    (
+        "京东验证",
+        "快速验证 拖动滑块完成拼图",
+        False,
+    ),
+    (
+        "Sorry...",
+        "We're sorry... but your computer or network may be sending automated queries. To "
+        "protect our users, we can't process your request right now.",
+        False,
+    ),
+    (
+        "Instagram",
+        "Instagram\n\nPlease wait a few minutes before you try again.",
+        False,
+    ),
+    (
+        "ShieldSquare Captcha",
+        "We apologize for the inconvenience... but your activity and behavior on this site "
+        "made us think that you are a bot. Please solve this CAPTCHA to request unblock to the "
+        "website",
+        False,
+    ),
+    (
+        "Radware Captcha Page",
+        "We apologize for the inconvenience...\n\nPlease solve this CAPTCHA in helping us "
+        "understand your behavior to grant access. Incident ID: 1",
+        False,
+    ),
+    (
+        "Access to this page has been denied",
+        "Access to this page has been denied because we believe you are using automation tools "
+        "to browse the website.\n\nReference ID: #1",
+        False,
+    ),
+    (
+        "Bitte warten",
+        "Einen Moment bitte. Wir prüfen, ob Sie ein Mensch sind.",
+        False,
+    ),
+    (
+        "Cloudflare",
+        "Please unblock challenges.cloudflare.com to proceed.",
+        False,
+    ),
+    (
+        "Checking your Browser",
+        "Checking your Browser…\n\nClick here if you are not automatically redirected after 5 "
+        "seconds.\n\nProtected by StackPath",
+        False,
+    ),
+    (
+        "Attention",
+        "Please turn JavaScript on and reload the page. DDoS protection by BlazingFast",
+        False,
+    ),
+    (
+        "TSPD",
+        "Please enable JavaScript to view the page content. Your support ID is: 123.",
+        False,
+    ),
 ]
 
 PAGES = [
@@ -473,7 +663,8 @@ PAGES = [
     ),
     (
         "人机验证 - 维基",
-        "人机验证是一种安全措施，用于区分人类用户和自动程序。该技术最早由卡内基梅隆大学于2003年提出，后来被谷歌收购。",
+        "人机验证是一种安全措施，用于区分人类用户和自动程序。该技术最早由卡内基梅隆大学于"
+        "2003年提出，后来被谷歌收购。",
         True,
     ),
     (
@@ -593,6 +784,144 @@ PAGES = [
     (
         "Press",
         "Press & hold: the new album by Ada Tavelin is out on 3 May. Listen to it now.",
+        False,
+    ),
+    (
+        "429 Too Many Requests - HTTP | MDN",
+        "# 429 Too Many Requests\n\nThe HTTP 429 Too Many Requests client error response "
+        "status code indicates the client has sent too many requests in a given amount of "
+        "time. This mechanism of asking the client to slow down the rate of requests is "
+        "commonly called rate limiting.",
+        False,
+    ),
+    (
+        "Rate limits - API",
+        "You have sent too many requests means that your key is over its quota of 60 a minute. "
+        "Wait a minute or ask for a higher tier.",
+        False,
+    ),
+    (
+        "Too many requests, too few judges",
+        "The court of Salen received 4,100 requests in 1912, and three judges to read them.",
+        False,
+    ),
+    (
+        "Help Us Protect the Mill",
+        "Donate to help us protect the mill of Salen, built in 1912. The roof needs 40,000 EUR.",
+        False,
+    ),
+    (
+        "Anubis: Web AI Firewall",
+        "Anubis uses proof of work to weigh the soul of your connection. It was written by Xe "
+        "Iaso in January 2025.",
+        False,
+    ),
+    (
+        "You are seeing this because",
+        "You are seeing this because the administrator of the list added your address in 1998, "
+        "wrote Ada Lin in her memoir.",
+        False,
+    ),
+    (
+        "网络安全",
+        "网络不给力是2012年的流行语，出自一款手机软件的提示。",
+        False,
+    ),
+    (
+        "验证码",
+        "用户输入正确的验证码后即可登录，这一做法始于1997年。",
+        False,
+    ),
+    (
+        "네이버 뉴스",
+        "경찰은 비정상적인 접근이 감지된 계정 1912개를 차단했다고 밝혔다. 피해자는 대부분"
+        " 노인이었다.",
+        False,
+    ),
+    (
+        "Un attimo",
+        "Un attimo è un film del 1912 diretto da Ada Lin e girato a Salen in tre giorni.",
+        False,
+    ),
+    (
+        "Cierpliwości",
+        "Cierpliwości to wiersz Jana Weira z 1912 roku, napisany w Łodzi po powodzi.",
+        False,
+    ),
+    (
+        "Bir dakika",
+        "Bir dakika, 1912 yılında çekilen bir filmdir. Yönetmeni Ada Lin.",
+        False,
+    ),
+    (
+        "One more step - band",
+        "One More Step is a band from Salen, formed in 1998. Please complete the set list "
+        "before Friday, the singer said.",
+        False,
+    ),
+    (
+        "Security check",
+        "Security check at Salen airport takes 12 minutes on average, the operator said in 2019.",
+        False,
+    ),
+    (
+        "Salen museum opening hours",
+        "The museum is open from 9 to 5. If you believe you have left something here, write to "
+        "us. Tickets cost 5 EUR.",
+        False,
+    ),
+    (
+        "JavaScript is not available",
+        "In 1995 JavaScript is not available in Internet Explorer 2; Microsoft added JScript "
+        "in 1996.",
+        False,
+    ),
+    (
+        "How to fix 'Enable JavaScript and cookies to continue'",
+        "Cloudflare shows this text when its challenge cannot run. Clear your cookies, turn "
+        "off extensions, and reload the page.",
+        False,
+    ),
+    (
+        "Stack Overflow: requests returns 'Just a moment...'",
+        "I call requests.get and get 'Checking your browser before accessing'. The site uses "
+        "Cloudflare. Use a browser such as Playwright to get the page.",
+        False,
+    ),
+    (
+        "Blocked",
+        "Blocked is a 1998 drama film. It was shot in Salen by Ada Lin.",
+        False,
+    ),
+    (
+        "Sorry",
+        "Sorry is a song by Tin Mill, released in 1998.",
+        False,
+    ),
+    (
+        "Robot",
+        "Are you a robot? asks the first line of Ada Lin's poem of 1984.",
+        False,
+    ),
+    (
+        "CAPTCHA solver prices",
+        "Solving a captcha costs 0.5 USD per thousand in 2019, according to the shop.",
+        False,
+    ),
+    (
+        "Access denied",
+        "Access Denied is a 2019 report on the 412 journalists who were denied access to courts.",
+        False,
+    ),
+    (
+        "The mill",
+        "Please enable JavaScript to view the comments.\n\nThe mill was built in 1912.",
+        False,
+    ),
+    (
+        "Docs",
+        "Your request has been blocked by CORS policy: the server must send "
+        "Access-Control-Allow-Origin. Set it in nginx with add_header.",
         False,
     ),
 ]

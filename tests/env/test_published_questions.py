@@ -6,6 +6,8 @@ import base64
 import csv
 import hashlib
 import json
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,65 @@ def test_an_encrypted_file_is_refused(
             read_tasks(path)
     with pytest.raises(TaskDataError, match="the tasks given is encrypted"):
         load_tasks([{"question": row[columns[0]], "answer": row[columns[1]]} for row in rows])
+
+
+def xored(text: str) -> bytes:
+    return base64.b64decode(hidden(text, KEYS[1]))
+
+
+CODES: dict[str, Callable[[bytes], str]] = {
+    "base64 for urls": lambda data: base64.urlsafe_b64encode(data).decode(),
+    "base64 without its padding": lambda data: base64.b64encode(data).decode().rstrip("="),
+    "base64 in lines": lambda data: base64.encodebytes(data).decode(),
+    "a data url": lambda data: f"data:text/plain;base64,{base64.b64encode(data).decode()}",
+    "hex": lambda data: data.hex(),
+    "hex in capitals": lambda data: data.hex().upper(),
+    "hex as a number": lambda data: f"0x{data.hex()}",
+    "base32": lambda data: base64.b32encode(data).decode(),
+    "Python's bytes": lambda data: str(data),
+    "numbers": lambda data: str(list(data)),
+    "characters": lambda data: data.decode("latin-1"),
+    "packed": lambda data: base64.b64encode(zlib.compress(data)).decode(),
+    "OpenSSL": lambda data: base64.b64encode(b"Salted__" + data).decode(),
+    "Fernet": lambda data: base64.urlsafe_b64encode(b"\x80" + bytes(7) + data * 3).decode(),
+    "age": lambda data: f"age-encryption.org/v1\n{data.hex()}",
+    "PGP": lambda data: f"-----BEGIN PGP MESSAGE-----\n\n{base64.b64encode(data).decode()}",
+    "SOPS": lambda data: f"ENC[{base64.b64encode(data).decode()}]",
+}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_whatever_code_hides_the_questions_the_file_is_refused(tmp_path: Path, code: str) -> None:
+    asked = [xored(f"In which year was mill number {number} built?") for number in range(4)]
+    for more in ({}, {"canary": "mills"}):
+        rows = [{"question": CODES[code](data), "answer": "1912", **more} for data in asked]
+        with pytest.raises(TaskDataError, match=r"t\.jsonl is encrypted: the questions"):
+            read_tasks(write_lines(tmp_path / "t.jsonl", rows))
+    rows = [{"question": "When?", "answer": CODES[code](data)} for data in asked]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    if code in ("OpenSSL", "Fernet", "age", "PGP", "SOPS"):
+        with pytest.raises(TaskDataError, match=r"a\.jsonl is encrypted: the answers"):
+            read_tasks(path)
+    else:  # such an answer may be what was asked for
+        assert len(read_tasks(path)) == 4
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        hashlib.sha1(b"mill").hexdigest(),
+        hashlib.md5(b"mill").hexdigest().upper(),
+        "0x52908400098527886E0F7030069857D2E4169EE7",
+        "1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa",
+        "dQw4w9WgXcQ",
+        "[1, 2, 3]",
+        "b'mill'",
+        "ACGTACGTACGTACGTACGTACGT",
+    ],
+)
+def test_codes_are_answers_to_plain_questions(tmp_path: Path, answer: str) -> None:
+    rows = [{"question": f"Which one, {n}?", "answer": answer, "canary": "k"} for n in range(4)]
+    assert len(read_tasks(write_lines(tmp_path / "t.jsonl", rows))) == 4
 
 
 def test_an_encrypted_shard_beside_a_plain_one_is_refused(tmp_path: Path) -> None:

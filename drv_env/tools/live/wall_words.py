@@ -203,7 +203,8 @@ _FILLER_WORDS = r"""(?:
         |there\ are\ (?:several|a\ few)|time:|url:
   | about\ this\ page|this\ page\ (?:appears|is\ displayed)|the\ (?:action\ you|block\ will)
         |in\ the\ meantime
-  | once\ (?:this|the)\ check|additionally\ make\ sure|anubis\ (?:is\ a\ compromise|uses\ a\ proof-of-work
+  | once\ (?:this|the)\ check|additionally\ make\ sure|anubis\ (?:is\ a\ compromise
+        |uses\ a\ proof-of-work
         |requires\ the\ use)|the\ idea\ is\ that\ at\ individual\ scales
   | ultimately,\ this\ is\ a\ (?:placeholder|hack)|we're\ committed\ to\ safety|your\ support\ id
   | dies\ kann\ (?:ein|einige)|cela\ peut\ prendre|esto\ puede\ tardar|isso\ pode\ levar

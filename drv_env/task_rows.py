@@ -210,9 +210,10 @@ def _lack(row: Mapping[str, Any], what: str, names: Sequence[str]) -> str:
 
 def _how_to_name(what: str) -> str:
     option = OPTIONS[what]
+    told = ". Questions without answers can't be scored; drv ask plays one" * (what == "answer")
     return (
         f"Name its column: {option} on the command line (of drv train --tasks.{option[2:]}), "
-        f"{what}= in Python"
+        f"{what}= in Python{told}"
     )
 
 

@@ -30,7 +30,7 @@ from trainers.plugins import (
     tools_of,
     user_tools_of,
 )
-from trainers.registry import ADVANTAGES, Registry
+from trainers.registry import ADVANTAGES, Registry, import_plugins
 from trainers.runs.trainer_registry import TRAINERS
 
 PAIR = QUESTION, GOLD = "Who owns the mill?", "Salen"
@@ -298,6 +298,15 @@ def test_every_kind_has_its_group(registry: Registry[Any]) -> None:
 
 
 # ---- what can't work is one line ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", ["outcome", "plugin"])
+def test_what_fails_while_it_is_imported_is_told_with_its_line(here: Path, named: str) -> None:
+    (here / "fails_here.py").write_text("import json\n\nhalf = 1 / 0\n")
+    imports = {"plugin": lambda: import_plugins(["fails_here"])}
+    imports["outcome"] = lambda: OUTCOMES["fails_here:half"]
+    with pytest.raises(SettingError, match=r"ZeroDivisionError: .* \(fails_here\.py, line 3\)$"):
+        imports[named]()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -80,7 +82,7 @@ class Registry(Generic[T]):
             return self._things[name]
         module, colon, attribute = name.partition(":")
         if colon and module and attribute:
-            with boundary(SettingError, f"the {self.kind} {name} can't be imported"):
+            with _importing(f"the {self.kind} {name}"):
                 found: Any = importlib.import_module(importable(module))
                 for part in attribute.split("."):
                     found = getattr(found, part)
@@ -176,8 +178,24 @@ def import_plugins(modules: Iterable[str]) -> None:
         SettingError: naming the one that can't be imported.
     """
     for name in modules:
-        with boundary(SettingError, f"the plugin {name} can't be imported"):
+        with _importing(f"the plugin {name}"):
             importlib.import_module(importable(name))
+
+
+@contextmanager
+def _importing(what: str) -> Iterator[None]:
+    """Attribute what goes wrong in the block to ``what``, and to the line of its file."""
+    try:
+        with boundary(SettingError, f"{what} can't be imported"):
+            yield
+    except SettingError as error:
+        cause = error.__cause__
+        trace = traceback.extract_tb(None if cause is None else cause.__traceback__)
+        places = [at for at in trace if at.filename != __file__ and at.filename[0] != "<"]
+        if not places or "importlib" in Path(places[-1].filename).parts:
+            raise
+        place = f"{Path(places[-1].filename).name}, line {places[-1].lineno}"
+        raise SettingError(f"{error} ({place})") from cause
 
 
 def importable(name: str) -> str:

@@ -557,7 +557,7 @@ RANDOM_ROWS = b"question,answer\n" + b"".join(
         (
             "t.csv",
             b"question,a\nQ,A\n",
-            "no column for the answer .*--answer-column on the command",
+            "no column for the answer .*--answer-column on the command.*drv ask plays one",
         ),
         ("t.jsonl", b'{"q": 1}\n{', "no task in 2 rows, all of them bad: .*line 1: no question"),
         ("t.jsonl", "question".encode("utf-16"), "line 1: not JSON"),

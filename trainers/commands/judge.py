@@ -179,10 +179,14 @@ def _table(model: str, labelled: Labelled, found: Agreement) -> Table:
         table.add_row(f"{name}: found right", f"{part.right_right:,}", f"{part.wrong_right:,}")
         table.add_row(f"{name}: found wrong", f"{part.right_wrong:,}", f"{part.wrong_wrong:,}")
     low, high = found.interval
-    share = "nothing was judged" if found.share is None else f"agreement {found.share:.1%}"
+    share = "nothing was judged"
+    if found.share is not None:
+        share = (
+            f"agreement {found.share:.1%} of {found.confusion.total:,} judged "
+            f"({found.confidence:.0%} interval {low:.1%} to {high:.1%}; Wilson)"
+        )
     table.caption = (
-        f"{share} of {found.confusion.total:,} judged "
-        f"({found.confidence:.0%} interval {low:.1%} to {high:.1%}; Wilson)\n"
+        f"{share}\n"
         f"{found.recorded:,} from the cassette, {found.unreadable:,} unreadable, "
         f"{found.failed:,} failed, {len(labelled.problems):,} rows left out"
     )

@@ -101,6 +101,12 @@ def _is_hidden_answer(answer: str) -> bool:
     return not _CHECKSUM.fullmatch(answer) and looks_encrypted(answer, _SHORTEST_BY_CANARY)
 
 
+def _is_motley(text: str) -> bool:
+    """Whether characters of every kind stand in it, unlike in names and sequences of DNA."""
+    kinds = (str.isupper, str.islower, lambda character: not character.isalpha())
+    return all(any(map(kind, text)) for kind in kinds)
+
+
 _CHECKSUM = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 
 
@@ -129,8 +135,12 @@ def encrypted_rows(rows: Sequence[tuple[str, Sequence[str], Mapping[str, Any]]])
         return "the questions are base64 or such of bytes that are no text"
     if rows and all(answers and all(map(_MARKED.match, answers)) for _, answers, _ in rows):
         return "the answers are what a program that encrypts has written"
-    if len(marked) >= _FEWEST_ANSWERS and all(
-        answers and all(map(_is_hidden_answer, answers)) for _, answers, _ in marked
+    beside_marks = [answer for _, answers, _ in marked for answer in answers]
+    if (
+        len(marked) >= _FEWEST_ANSWERS
+        and all(answers for _, answers, _ in marked)
+        and all(map(_is_hidden_answer, beside_marks))
+        and _is_motley("".join(beside_marks))
     ):
         return "the answers are base64 of bytes that are no text, beside a column 'canary'"
     return None

@@ -64,11 +64,11 @@ def plan(folder, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("--rl.loss.kl-weight 0.1", ["rl.loss.kl_weight"]),
-        ("--rl.loss.importance-cap 2", ["rl.loss.importance_cap"]),
+        ("--rl.loss.kl-weight 0.1", ["--rl.loss.kl-weight"]),
+        ("--rl.loss.importance-cap 2", ["--rl.loss.importance-cap"]),
         (
             "--rl.loss.kl-weight 0.1 --rl.loss.importance-cap 2",
-            ["rl.loss.importance_cap", "rl.loss.kl_weight"],
+            ["--rl.loss.importance-cap", "--rl.loss.kl-weight"],
         ),
     ],
 )
@@ -76,7 +76,7 @@ def test_kl_and_importance_caps_name_a_setting_that_works(plan, model, words, na
     code, said = plan("grpo", model, f"--engine.kind vllm {words}")
     assert code == 1
     assert all(name in said for name in named)
-    assert "set rl.scoring to plain" in said
+    assert "set --rl.scoring to plain" in said
     assert "engine.kind" not in said
     assert plan("grpo", model, f"--engine.kind vllm {words} --rl.scoring plain")[0] == 0
 
@@ -86,26 +86,26 @@ def test_gains_are_refused_too_and_the_engine_in_the_same_line(plan):
     assert code == 1
     for part in (
         "has layers of sliding_attention (a sliding window of 8 tokens)",
-        "rl.gain_by model",
-        "set rl.scoring to plain",
-        "set engine.kind to vllm",
+        "--rl.gain-by model",
+        "set --rl.scoring to plain",
+        "set --engine.kind to vllm",
     ):
         assert part in said
     assert plan("igpo", "window", "--rl.scoring plain --engine.kind vllm")[0] == 0
     assert plan("igpo", "window", "--rl.gain-by engine --engine.kind vllm")[0] == 0
     code, said = plan("grpo", "window", "")
     assert code == 1
-    assert "set engine.kind to vllm" in said
+    assert "set --engine.kind to vllm" in said
     assert "rl.scoring" not in said
 
 
 def test_packing_is_refused_by_the_plan(plan):
     code, said = plan("grpo", "window", "--engine.kind vllm --rl.packed")
     assert code == 1
-    assert "set rl.packed to false" in said
+    assert "set --rl.packed to false" in said
     code, said = plan("sft", "window", "--sft.packed --data.rows nowhere")
     assert code == 1
-    assert "set sft.packed to false" in said
+    assert "set --sft.packed to false" in said
     _, said = plan("sft", "window", "--data.rows nowhere")
     assert "packed" not in said
 

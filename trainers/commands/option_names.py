@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -59,15 +60,21 @@ def options_of(command: Any) -> dict[str, str]:
 
 
 def dotted_options(settings: Any) -> dict[str, str]:
-    """The options of ``drv train`` by dotted place, and by the last part where that is enough.
+    """The options of ``drv train`` by dotted place, and by its last parts where those are enough.
 
     Args:
         settings: an instance of a trainer's settings, with its sections.
     """
     places = list(_places(settings))
-    ends = [place.rpartition(".")[2] for place in places]
-    found = {end: place for end, place in zip(ends, places, strict=True) if ends.count(end) == 1}
+    ends = [(end, place) for place in places for end in _ends(place)]
+    often = Counter(end for end, _ in ends)
+    found = {end: place for end, place in ends if often[end] == 1}
     return {name: as_option(place) for name, place in {**found, **{p: p for p in places}}.items()}
+
+
+def _ends(place: str) -> Iterator[str]:
+    parts = place.split(".")
+    return (".".join(parts[at:]) for at in range(1, len(parts)))
 
 
 def _places(settings: Any, above: str = "") -> Iterator[str]:
@@ -94,13 +101,15 @@ def in_options(error: DrvError, options: Mapping[str, str]) -> str:
     from drv_env.errors import SettingError, TaskDataError
 
     told = str(error)
-    if told.startswith("--") or isinstance(error, TaskDataError):
-        return told  # said in options already, or of what a file has
+    if told.startswith("--"):
+        return told  # said in options already
     if isinstance(error, SettingError) and error.setting and error.setting in options:
         told = str(error.called(options[error.setting]))
+    of_a_file = isinstance(error, TaskDataError)  # whose columns have names without a dot
 
     def named(match: re.Match[str]) -> str:
-        return options.get(match[0], match[0])
+        name = match[0]
+        return name if of_a_file and "." not in name else options.get(name, name)
 
     return _NAME.sub(named, told)
 

@@ -197,7 +197,7 @@ def _refuse_bonus(given: Mapping[str, str], weight: float) -> None:
     for name, value in given.items():
         if "actor.entropy_coef".startswith(name) and (weight > 0 or value not in ("0", "0.0")):
             raise SettingError(
-                "--actor.entropy_coef is decided by loss.entropy_weight; set that instead (a 0, "
+                "the flag --actor.entropy_coef is decided by loss.entropy_weight; set that instead (a 0, "
                 "which only measures the entropy, may be given where the weight is 0)"
             )
 
@@ -391,7 +391,7 @@ def refuse_decided(
     for name in given:
         for known, setting in decided.items():
             if known.startswith(name):
-                raise SettingError(f"--{known} is decided by {setting}; set that instead")
+                raise SettingError(f"the flag --{known} is decided by {setting}; set that instead")
         for known, why in refused.items():
             if known.startswith(name):
                 raise SettingError(f"--{known} can't be used: {why}")

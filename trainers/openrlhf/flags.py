@@ -197,8 +197,8 @@ def _refuse_bonus(given: Mapping[str, str], weight: float) -> None:
     for name, value in given.items():
         if "actor.entropy_coef".startswith(name) and (weight > 0 or value not in ("0", "0.0")):
             raise SettingError(
-                "the flag --actor.entropy_coef is decided by loss.entropy_weight; set that instead (a 0, "
-                "which only measures the entropy, may be given where the weight is 0)"
+                "the flag --actor.entropy_coef is decided by loss.entropy_weight; set that "
+                "instead (a 0, which only measures the entropy, may be given where the weight is 0)"
             )
 
 

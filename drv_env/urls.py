@@ -6,8 +6,10 @@ RFC 3987 for http and https: what differs in nothing else is one page to every s
 * Case: of the scheme, the host and the digits of ``%7E``.
 * Percent-encoding: unreserved characters stand as they are, all others that a url can't
   hold are encoded as UTF-8, in Unicode's normal form C.  Encoded delimiters stay apart
-  from bare ones: ``%2F`` is not ``/``.
-* Host: in ASCII (IDNA 2008 with UTS 46), without a last dot; no default port.
+  from bare ones: ``%2F`` is not ``/``.  ``! ' ( ) * , : @`` delimit nothing in a path or query
+  of http, some programs encode them (``Foo_%28mill%29``) and some don't: they stand as they are.
+* Host: in ASCII (IDNA 2008 with UTS 46), without a last dot, an IPv6 address in its shortest
+  form (RFC 5952); no default port.
 * An empty path is ``/``; dot segments are resolved; an empty query is none.
 * The fragment is left out: it names a place within the page.
 
@@ -19,6 +21,7 @@ names what a store of pages may point to in its place.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import unicodedata
 
@@ -39,6 +42,8 @@ _LONGEST_HOST = 253
 """Characters of a name in DNS; longer ones take long to be put into ASCII, and are none."""
 _ENCODED = re.compile("(?:%[0-9A-Fa-f]{2})+")
 _UNRESERVED = re.compile("[A-Za-z0-9._~-]")
+_PLAIN = re.compile("[A-Za-z0-9._~!'()*,:@-]")
+"""What stands as it is in a path and a query."""
 _NOT_IN_A_URL = re.compile(r"%(?![0-9A-F]{2})|[^%!#$&'()*+,/:;=?@\[\]A-Za-z0-9._~-]")
 _CANONICAL = re.compile(
     r"https?://(?:[a-z0-9-]+\.)*[a-z0-9-]+"
@@ -68,10 +73,10 @@ def canonical_url(url: str) -> str:
     if match is None:
         return canonical_text(url)
     scheme = match["scheme"].lower()
-    path = _resolved(_spelt(match["path"]))
+    path = _resolved(_spelt(match["path"], _PLAIN))
     if not path.startswith("/"):
         path = f"/{path}"
-    query = f"?{_spelt(match['query'])}" if match["query"] else ""
+    query = f"?{_spelt(match['query'], _PLAIN)}" if match["query"] else ""
     return f"{scheme}://{_authority(scheme, match['authority'])}{path}{query}"
 
 
@@ -109,7 +114,12 @@ def _authority(scheme: str, written: str) -> str:
 
 def _host(written: str) -> str:
     if written.startswith("["):
-        return written.lower()
+        try:
+            address = ipaddress.IPv6Address(written[1:-1])
+        except ValueError:
+            return written.lower()
+        # Python's own spelling of these has changed.
+        return written.lower() if address.ipv4_mapped else f"[{address}]"
     host = _decoded(written).lower()
     if not host.isascii() and len(host) <= _LONGEST_HOST:
         try:
@@ -119,25 +129,25 @@ def _host(written: str) -> str:
     return _spelt(host.lower().removesuffix("."))
 
 
-def _spelt(part: str) -> str:
+def _spelt(part: str, plain: re.Pattern[str] = _UNRESERVED) -> str:
     """A part of a url with its characters encoded in the one way."""
     if "%" not in part and part.isascii() and _NOT_IN_A_URL.search(part) is None:
         return part
     # Between delimiters: a composed one, such as "=" with a stroke, would be none any more.
-    text = _BETWEEN.sub(lambda match: unicodedata.normalize("NFC", match[0]), _decoded(part))
+    text = _BETWEEN.sub(lambda match: unicodedata.normalize("NFC", match[0]), _decoded(part, plain))
     return _NOT_IN_A_URL.sub(
         lambda match: _encoded(match[0].encode("utf-8", "surrogatepass")), text
     )
 
 
-def _decoded(part: str) -> str:
-    """Unreserved characters and what is no ASCII decoded; the other bytes encoded in capitals."""
+def _decoded(part: str, plain: re.Pattern[str] = _UNRESERVED) -> str:
+    """The plain characters and what is no ASCII decoded; the other bytes encoded in capitals."""
 
     def decode(match: re.Match[str]) -> str:
         text = bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "surrogateescape")
         return "".join(
             char
-            if _UNRESERVED.match(char) or (char > "\x7f" and not "\udc80" <= char <= "\udcff")
+            if plain.match(char) or (char > "\x7f" and not "\udc80" <= char <= "\udcff")
             else _encoded(char.encode("utf-8", "surrogateescape"))
             for char in text
         )

@@ -53,7 +53,19 @@ ONE_PAGE = {
         unicodedata.normalize("NFD", "https://bücher.example"),
     ],
     "http://xn--fsqu00a.xn--0zwm56d/": ["http://例子.测试/", "http://例子。测试"],
-    "http://[2001:db8::1]/x": ["http://[2001:DB8::1]:80/x"],
+    "http://[2001:db8::1]/x": [
+        "http://[2001:DB8::1]:80/x",
+        "http://[2001:0db8:0:0:0:0:0:1]/x",
+        "http://[2001:db8:0::0:1]/x",
+    ],
+    "http://[::ffff:192.0.2.1]:8080/": ["http://[::FFFF:192.0.2.1]:8080"],
+    "http://[fe80::1%en0]/": ["http://[FE80:0::1%en0]"],
+    "http://[v1.x]/": ["http://[V1.X]"],
+    "https://example.org/wiki/Mill_(Salen),_Weir:_a_*new*_mill!'s@": [
+        "https://example.org/wiki/Mill_%28Salen%29%2C_Weir%3A_a_%2Anew%2a_mill%21%27s%40",
+    ],
+    "https://example.org/?q=a,b:c@d(e)": ["https://example.org/?q=a%2cb%3ac%40d%28e%29"],
+    "https://u%40v:p%3Aw@example.org/": ["https://u%40v:p%3aw@example.org"],
     "https://example.org/%E9?a=%2F&b=%26": ["https://example.org/%e9?a=%2f&b=%26"],
     "https://example.org/100%25": ["https://example.org/100%"],
     "https://example.org/%7Ca%7C%22%3C%3E[]": ['https://example.org/|a|"<>[]'],
@@ -81,6 +93,11 @@ PAIRS_OF_PAGES = [
     ("https://example.org/Lodz", "https://example.org/Łódź"),
     ("https://example.org/x?a=%CC%B8", "https://example.org/x?a≠"),
     ("https://example.org/１", "https://example.org/1"),
+    ("https://example.org/a;b", "https://example.org/a%3Bb"),
+    ("https://example.org/?a=b", "https://example.org/?a%3Db"),
+    ("https://example.org/a$b", "https://example.org/a%24b"),
+    ("https://u:v@example.org/", "https://u%3Av@example.org/"),
+    ("http://[2001:db8::1]/", "http://[2001:db8::2]/"),
     ("notes/a#1", "notes/a#2"),
 ]
 

@@ -1,10 +1,10 @@
 """Outcome of a final answer by its words: exact match and token F1.
 
-``exact_match`` and ``token_f1`` are those of the DR-Venus release, on text in its canonical
-form (:func:`~drv_env.unicode_text.canonical_text`): lower case, every ASCII punctuation mark
-a space, white space folded; several gold answers count by the best.  What they call equal
-may differ in a sign: ``<5`` and ``>5`` do to no one else.  :func:`same_answer` is for who
-wants to be sure.
+``exact_match`` and ``token_f1`` are those of the DR-Venus release, on text in its plain form
+(:func:`~drv_env.unicode_text.plain_text`: one normal form, ligatures and the like undone): lower
+case, every ASCII punctuation mark a space, white space folded; several gold answers count by the
+best.  What they call equal may differ in a sign: ``<5`` and ``>5`` do to no one else.
+:func:`same_answer` is for who wants to be sure.
 
 They mislead where words are not set apart by spaces: ``北京。`` is not ``北京`` to them, and
 a sentence is one word.  ``exact_match_cjk`` and ``token_f1_cjk`` score Chinese, Japanese
@@ -29,13 +29,13 @@ _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
 
 def normalise(text: str) -> str:
-    """Canonical text in lower case, ASCII punctuation to spaces, white space folded.
+    """Plain text in lower case, ASCII punctuation to spaces, white space folded.
 
     Example:
         >>> normalise("The  U.S., (１９１２)")
         'the u s 1912'
     """
-    return " ".join(canonical_text(text).lower().translate(_PUNCTUATION).split())
+    return " ".join(plain_text(text).lower().translate(_PUNCTUATION).split())
 
 
 def same_answer(answer: str, gold: str) -> bool:
@@ -140,7 +140,7 @@ def mixed_tokens(text: str) -> list[str]:
 def signed_tokens(text: str) -> list[str]:
     """The same with the signs that make another number or name of a token.
 
-    Before a number ``< > ≤ ≥ ≈ ~ ± + -``, a decimal point and currencies, behind it ``%``,
+    Before a number ``< > ≤ ≥ ≈ ≠ ~ ± + -``, a decimal point and currencies, behind it ``%``,
     ``‰``, ``°`` and currencies belong to it; a sign between two digits and ``!`` behind one
     are tokens of their own; ``#`` and ``+`` belong to the letters before them.
 
@@ -154,9 +154,9 @@ def signed_tokens(text: str) -> list[str]:
 
 
 _MIXED = re.compile(rf"[{CJK}]|[^\s{CJK}]+")
-_MEANINGFUL = "<>≤≥≈~±+-.,:/^*×÷=%‰°$€£¥₩₹#!"
-_BEFORE, _BEHIND = "<>≤≥≈~±+.$€£¥₩₹-", "%‰°€£¥₩₹$"
-_APART = re.compile(rf"(?<=\d)\s+(?=[{_BEHIND}])|(?<=[<>≤≥≈~±$€£¥₩₹])\s+(?=[\d.])")
+_MEANINGFUL = "<>≤≥≈≠~±+-.,:/^*×÷=%‰°$€£¥₩₹#!"
+_BEFORE, _BEHIND = "<>≤≥≈≠~±+.$€£¥₩₹-", "%‰°€£¥₩₹$"
+_APART = re.compile(rf"(?<=\d)\s+(?=[{_BEHIND}])|(?<=[<>≤≥≈≠~±$€£¥₩₹])\s+(?=[\d.])")
 """White space between a number and its sign, which makes no difference."""
 _WORD = f"[^\\s{CJK}{re.escape(_MEANINGFUL)}]+"
 _SIGNED = re.compile(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drv_env.rewards.outcome import exact_match, normalise, token_f1
+from drv_env.rewards.outcome import exact_match, exact_match_cjk, normalise, token_f1
 from drv_env.tasks import Task
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "łódź", "1912"]), min_size=1, max_size=6)
@@ -53,3 +55,34 @@ def test_f1_is_symmetric_and_one_only_for_the_same_words(one: list, other: list)
 def test_normalising_twice_changes_nothing(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)
     assert exact_match(text, Task("Q", (text or "x",))) == 1.0 if text.strip() else True
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "Gérard Nguyễn",
+        "방앗간",
+        "ガッコウ",
+        "क़िला",
+        "ﬁrst oﬃce",
+        "5 µm",
+        "Ⅳ",
+        "１９１２",
+        "שׁלום",
+        "ﷺ",
+    ],
+)
+def test_another_normal_form_is_the_same_answer(word: str, form: str) -> None:
+    task = Task("q", (word,))
+    answer = unicodedata.normalize(form, word)
+    assert [score(answer, task) for score in (exact_match, token_f1, exact_match_cjk)] == [1.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"), [("x2", "x²"), ("102", "10²"), ("12", "½"), ("1", "①")]
+)
+def test_what_compatibility_forms_would_make_equal_is_not(answer: str, gold: str) -> None:
+    for score in (exact_match, exact_match_cjk):
+        assert score(answer, Task("q", (gold,))) == 0.0
+    assert exact_match_cjk("5", Task("q", ("≠5",))) == 0.0

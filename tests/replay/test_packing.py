@@ -352,6 +352,33 @@ def test_a_shard_that_is_missing_is_told_as_such(tmp_path, template):
         TokenStore(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["ids", "mask"])
+def test_arrays_of_another_size_or_kind_are_refused(tmp_path, template, kind):
+    write_documents(some(2), tmp_path, template)
+    file = tmp_path / f"shard-00000.{kind}.npy"
+    right = np.load(file)
+    for wrong in (right[:-1], np.append(right, right[:1]), right.astype(np.int64)):
+        np.save(file, wrong)
+        with pytest.raises(SettingError, match=f"its arrays are not {len(right):,} ids and marks"):
+            TokenStore(tmp_path)
+    np.save(file, right)
+    assert len(TokenStore(tmp_path)) == 2
+
+
+def test_totals_are_told_after_every_shard(tmp_path, template):
+    told = []
+    write_documents(
+        some(3), tmp_path, template, SMALL, on_shard=lambda sums: told.append(sums.documents)
+    )
+    sizes = [len(json.loads(file.read_text())["lengths"]) for file in shards_of(tmp_path)]
+    assert told == np.cumsum(sizes).tolist()
+    assert told[-1] == 3
+
+
+def shards_of(folder):
+    return sorted(folder.glob("shard-*.json"))
+
+
 def test_weights_of_a_store_are_from_zero_to_a_million(tmp_path, template):
     write_documents(some(2), tmp_path, template)
     shard = tmp_path / "shard-00000.json"

@@ -153,6 +153,18 @@ def test_the_tracker_pays_a_failed_call_where_it_is_asked_to() -> None:
     assert found == {False: [None, 4.0], True: [2.0, 2.0]}
 
 
+def test_a_tracker_refuses_what_is_no_scorer_and_tools_that_are_not_there() -> None:
+    class TheScorer:
+        def score(self, messages, answer, transcript=None) -> float:
+            return 0.0
+
+    settings = ("log_prob_diff", "first", {"visit"})
+    with pytest.raises(SettingError, match="a scorer needs a method score"):
+        GainTracker(object(), ("visit",), *settings)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="there is no tool 'open' to score"):
+        GainTracker(TheScorer(), ("open",), *settings)
+
+
 def test_settings_that_cannot_work_are_named() -> None:
     check_settings("prob_diff", "best", {"visit"})
     for arguments, named in (

@@ -11,7 +11,7 @@ from drv_env.errors import JudgeError
 from drv_env.protocol import Answer, Visit, render_turn
 from drv_env.testing import FakeTools
 from replay.chat_templates import QWEN3_THINKING
-from replay.schema import check_schema
+from replay.schema import check_schema, from_row, row_bytes, to_row
 from replay.sft_rows import transcribe
 from replay.store import SCHEMA, read_trajectories, write_trajectories
 from replay.template import ChatTemplate
@@ -182,6 +182,23 @@ def test_columns_of_a_like_type_are_read_and_others_refused(column, kind, works)
         return
     with pytest.raises(TaskDataError, match=f"column '{column}' is of type"):
         check_schema(there)
+
+
+def test_a_row_without_a_field_is_told_which():
+    row = to_row(play(ANSWER))
+    assert from_row(row).answer == "Ada"
+    with pytest.raises(TaskDataError, match="there is no 'question'"):
+        from_row({name: value for name, value in row.items() if name != "question"})
+
+
+def test_the_size_of_a_row_by_hand():
+    turns = [
+        {"text": "12345", "thought": "12", "observation": "123"},
+        {"text": "1", "thought": "", "observation": None},
+    ]
+    assert row_bytes({"turns": turns, "transcript": None}) == 1_000 + 2 * 200 + 10 + 1
+    counted = {"turns": turns, "transcript": {"ids": [7, 8, 9]}}
+    assert row_bytes(counted) == 1_000 + 2 * 200 + 10 + 1 + 3 * 8
 
 
 def test_only_an_episode_that_is_over_makes_a_trajectory():

@@ -54,6 +54,11 @@ def test_entries_without_title_or_url_are_left_out(entry):
     assert one(f"{entry}\n2. [V](w)") == [{"title": "V", "url": "w", "snippet": ""}]
 
 
+@pytest.mark.parametrize("entry", ["1. [](u)\ns", "1. [T]()\ns"])
+def test_the_last_entry_is_left_out_likewise(entry):
+    assert one(f"2. [V](w)\n{entry}") == [{"title": "V", "url": "w", "snippet": ""}]
+
+
 def test_a_link_within_a_line_is_part_of_the_snippet():
     (page,) = one("1. [T](u)\n\nsee 1. [fake](link)\n2. no link")
     assert page["snippet"] == "see 1. [fake](link)\n2. no link"

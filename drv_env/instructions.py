@@ -12,6 +12,8 @@ import re
 _TAGS = re.compile(
     r"</?(?:think|search|answer|tool_call|tools|tool_response|information|result|access|visit"
     r"|use_mcp_tool)>|<\|(?:begin|end)_[a-z_]+\|>|\\boxed"
+    r"|^(?:Thought|Action(?: Input)?|Observation|Final Answer)(?: \d+)?:",  # ReAct's lines
+    re.MULTILINE,
 )
 _WORDS = re.compile(
     r"\b(?:[Yy]ou (?:are|have|must|can|should|will)|[Aa]nswer the (?:given|following|question)"
@@ -25,6 +27,7 @@ _MARK = re.compile(
     r"|^[ \t]*\#+[ \t]*(?:[Uu]ser )?(?:[Qq]uestion|Query|Task|\u95ee\u9898)[ \t]*\n\s*",
     re.MULTILINE,
 )
+_OPENED = re.compile(r"(?:Assistant[:\uff1a]|(?<=\n)Thought(?: \d+)?:)\Z")
 _OPEN, _CLOSE = "<question>", "</question>"
 
 
@@ -72,6 +75,4 @@ def question_behind(text: str, known: str | None = None) -> tuple[str, str] | No
 def _closed(text: str) -> str:
     """The text without the beginning of the assistant's turn at its end."""
     text = text.rstrip().removesuffix("<think>").rstrip()
-    for opened in ("Assistant:", "Assistant\uff1a"):
-        text = text.removesuffix(opened).rstrip()
-    return text
+    return _OPENED.sub("", text).rstrip()

@@ -2,8 +2,8 @@
 
 Search-R1 and its kin (``<search>``, ``<information>``), ReSearch (``<result>``), R1-Searcher and
 Search-o1 (``<|begin_of_query|>``, ``<|begin_search_query|>``, …), ASearcher (``<access>``),
-MiroThinker (``<use_mcp_tool>``), and turns in ``<tool_call>`` and ``<tool_response>`` that stand
-in one text.  A text is cut into turns
+MiroThinker (``<use_mcp_tool>``), ReAct's lines (:mod:`replay.react_logs`), and turns in
+``<tool_call>`` and ``<tool_response>`` that stand in one text.  A text is cut into turns
 and observations in the deployment's tags; one that holds no such log stays as it is.
 """
 
@@ -28,6 +28,7 @@ from drv_env.protocol import (
     render_observation,
 )
 from replay.raw_trajectory import Message
+from replay.react_logs import is_react, observed, turns_of_react
 
 SEARCH, VISIT, MCP, CALLED, RESULT = "search", "visit", "mcp", "called", "result"
 
@@ -86,7 +87,7 @@ def is_log(text: str) -> bool:
         >>> is_log("<think>a</think><search>mill</search>"), is_log("<answer>X</answer>")
         (True, False)
     """
-    return "<|begin_" in text or _CLOSINGS.search(text) is not None
+    return "<|begin_" in text or _CLOSINGS.search(text) is not None or is_react(text)
 
 
 def is_transcript(text: str) -> bool:
@@ -105,7 +106,10 @@ def turns_of_log(text: str) -> list[Message] | None:
         >>> found[1]["content"]
         '<tool_response>\\nr\\n</tool_response>'
     """
-    log = _Log(_END_OF_TURN.sub("", _ROLE_LINES.sub("", text)))
+    text = _END_OF_TURN.sub("", _ROLE_LINES.sub("", text))
+    if is_react(text):
+        return turns_of_react(text)
+    log = _Log(text)
     said = any(turn.thought or turn.calls for turn in log.turns) or log.answer is not None
     if not (log.found and said):
         return None
@@ -283,4 +287,4 @@ def _without_tags(text: str) -> str:
     for opening, (kind, closing) in _TAGS.items():
         if kind == RESULT and inner.startswith(opening) and inner.endswith(closing):
             return inner[len(opening) : -len(closing)].strip()
-    return text
+    return observed(text)

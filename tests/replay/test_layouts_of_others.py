@@ -5,6 +5,7 @@ Every layout tells the same story, of a mill, and must come out as the same turn
 
 import itertools
 import json
+import re
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from drv_env.errors import TaskDataError
 from replay.clean import CleanRules, clean_row
 from replay.layouts import Drop, Reason, Source, layout_of, read_row
 from replay.read import read_raw
+from replay.search_logs import with_logs_cut
 from replay.sources import Passed, open_trajectories
 from tests.replay import raw_rows as raw
 
@@ -289,6 +291,34 @@ def test_a_message_that_is_a_call_stands_without_results_as_it_is():
     assert [LIST in found[2], '"visit"' in found[3], PAGE in found[4]] == [True, True, True]
 
 
+REACT = (
+    f"Thought: I look.\nAction: search\nAction Input: mill\nObservation: {LIST}\n"
+    f"Thought: I open it.\nAction: visit\nAction Input: {json.dumps(VISIT['arguments'])}\n"
+    f"Observation: {PAGE}\n"
+    "Thought: It says so.\nFinal Answer: 1912"
+)
+ROWS |= {
+    "react": {"question": Q, "output": REACT},
+    "react, its first thought opened by the prompt": {
+        "prompt": "Answer the following questions as best you can. You have tools: search, visit."
+        "\n\nUse this format:\n\nQuestion: the question you must answer\nThought: what to do\n"
+        "Action: one of [search, visit]\nAction Input: its input\nObservation: its result\n"
+        "... (this can repeat)\nThought: I now know the final answer\nFinal Answer: the answer\n\n"
+        f"Begin!\n\nQuestion: {Q}\nThought:",
+        "completion": REACT.removeprefix("Thought:"),
+    },
+    "react, as messages": {
+        "messages": [
+            asked(),
+            *(
+                asked(text) if text.startswith("Observation") else said(text)
+                for text in re.split(r"\n(?=Observation|Thought)", REACT)
+            ),
+        ]
+    },
+}
+
+
 def read(row):
     layout = layout_of(row)
     assert not isinstance(layout, str), layout
@@ -378,6 +408,22 @@ SEARCH_LOGS = {
     "several queries": '<think>I look.</think><search>["mill"]</search>'
     f"<result>{LIST}</result>{FINAL}",
 }
+
+
+SEARCH_LOGS["react, numbered"] = (
+    f"Thought 1: I look.\nAction 1: Search[mill]\nObservation 1: {LIST}\n"
+    "Thought 2: It says so.\nAction 2: Finish[1912]"
+)
+
+
+def test_a_page_that_speaks_of_actions_and_thoughts_of_tags_end_nothing():
+    page = f"{LIST}\nAction: a film\nAction Input\nDirector: Ann"
+    found = texts({"question": Q, "output": REACT.replace(LIST, page)})
+    assert found[2] == raw.response(page)
+    assert len(found) == len(STORY)
+    for text in (FINAL, "<think>Action: search[mill]</think>", "Action: a film of 1912.", "1912"):
+        (kept,) = with_logs_cut([said(text)])
+        assert kept["content"] == text
 
 
 @pytest.mark.parametrize("name", SEARCH_LOGS)

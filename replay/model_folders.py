@@ -50,6 +50,19 @@ def fetching(name: str | Path) -> str:
     return f"; a model of the Hub is there once it is fetched: hf download {name}"
 
 
+def told_inside(folder: str | Path, file: str) -> str:
+    """Where in a run's folder a model with this file is: the end of a sentence, or empty.
+
+    Of several the one that is called ``final``, else the last by name.
+    """
+    path = Path(folder)
+    found = sorted([*path.glob(f"*/{file}"), *path.glob(f"checkpoints/*/{file}")])
+    if not found:
+        return ""
+    final = next((each for each in found if each.parent.name == "final"), found[-1])
+    return f"; there is one in {final.parent}"
+
+
 def hub_cache() -> Path:
     """The folder in which Hugging Face's tools keep what they fetch, by their own variables."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"

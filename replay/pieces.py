@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 from drv_env.errors import SettingError
 from drv_env.json_files import read_object
 from drv_env.unicode_text import sound_text
-from replay.model_folders import fetching
+from replay.model_folders import fetching, told_inside
 
 Ids = NDArray[np.int32]
 Piece = int | str
@@ -38,8 +38,10 @@ def read_tokenizer(file: str | Path) -> Tokenizer:
     """
     file = Path(file)
     if not file.is_file():
+        inside = told_inside(file.parent, file.name)
         raise SettingError(
-            f"no {file.name} in {file.parent}: save a fast tokenizer there{fetching(file.parent)}"
+            f"no {file.name} in {file.parent}: save a fast tokenizer there"
+            f"{inside or fetching(file.parent)}"
         )
     read_object(file)  # whose words about damage are better
     try:

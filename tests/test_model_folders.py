@@ -56,7 +56,7 @@ def write_rows(file: Path) -> None:
     file.write_text(json.dumps({"messages": messages}))
 
 
-def test_a_runs_folder_names_the_model_in_it(here):
+def test_a_runs_folder_names_the_model_in_it(here, capsys):
     final = save_small_agent(here / "runs" / "mine" / "checkpoints" / "final")
     (here / "runs" / "mine" / "config.json").write_text('{"config": {}, "versions": {}}')
     for named, fault in (
@@ -69,6 +69,9 @@ def test_a_runs_folder_names_the_model_in_it(here):
         there = final.relative_to(here)
         assert str(raised.value) == f"--model {named}: {fault}; there is one in {there}"
         assert fetching(named) == ""
+    write_rows(Path("rows.jsonl"))
+    assert main(["data", "rows", "rows.jsonl", "--tokenizer", "runs/mine", "--out", "o"]) == 1
+    assert capsys.readouterr().err.endswith(f"; there is one in {there}\n")
 
 
 def test_a_fetched_model_is_found_wherever_one_is_named(here, cache, capsys):

@@ -327,7 +327,7 @@ def test_what_fails_while_it_is_imported_is_told_with_its_line(here: Path, named
         (("--scorer", "mine:half"), "the scorer mine:half can't be used"),
         (("--scorer", "guess"), "there is no scorer 'guess'"),
         (("--scorer", "engine"), "the scorer engine needs an engine that gives log-probs"),
-        (("--plugins", "nowhere"), "the plugin nowhere can't be imported"),
+        (("--plugins", "nowhere"), "; it is looked for in "),
         (("--pages", "nowhere"), "nowhere: there is no such file or folder"),
         (("--pages", "mine.py"), "mine.py: unknown kind of file"),
         (("--world", "3"), "--pages"),

@@ -193,7 +193,10 @@ def _importing(what: str) -> Iterator[None]:
         trace = traceback.extract_tb(None if cause is None else cause.__traceback__)
         places = [at for at in trace if at.filename != __file__ and at.filename[0] != "<"]
         if not places or "importlib" in Path(places[-1].filename).parts:
-            raise
+            if not isinstance(cause, ModuleNotFoundError):
+                raise
+            where = f"it is looked for in {Path.cwd()} and among what is installed"
+            raise SettingError(f"{error}; {where}") from cause
         place = f"{Path(places[-1].filename).name}, line {places[-1].lineno}"
         raise SettingError(f"{error} ({place})") from cause
 

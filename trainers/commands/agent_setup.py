@@ -24,7 +24,7 @@ from drv_env.service_address import service_address
 from drv_env.tools.base import ToolSchema
 from replay.chat_templates import CHATML, QWEN3_THINKING
 from replay.counter import TemplateCounter
-from replay.model_folders import fetching, model_folder
+from replay.model_folders import fetching, model_folder, told_inside
 from replay.template import ChatTemplate
 from trainers.agent_file import NAME, Agent, read_agent
 from trainers.commands.agent_options import (
@@ -217,11 +217,9 @@ def refuse_no_model(folder: str | Path, called: str, instead: str = "") -> None:
         fault = "a run's folder, and no model's"
     else:
         return
-    inside = [*path.glob("*/config.json"), *path.glob("checkpoints/*/config.json")]
-    models = {file.parent.name: file.parent for file in sorted(inside)}
-    if models:
-        name = "final" if "final" in models else next(reversed(models))
-        raise SettingError(f"{called} {folder}: {fault}; there is one in {models[name]}")
+    inside = told_inside(path, "config.json")
+    if inside:
+        raise SettingError(f"{called} {folder}: {fault}{inside}")
     raise SettingError(
         f"{called} {folder}: {fault}; name one as save_pretrained writes it{instead}"
         f"{fetching(folder)}"

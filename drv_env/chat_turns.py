@@ -10,10 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from drv_env.calls import ARGUMENTS
 from drv_env.protocol import ANSWER, CALL, END_CALL, END_THINK, THINK, action_end
 from drv_env.turn_parts import parts_of
 
-_THOUGHTS = ("reasoning_content", "reasoning")
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
+"""Fields of a message that hold its thought, as text or in parts."""
 
 
 def turn_of(message: Mapping[str, Any]) -> str:
@@ -55,7 +57,12 @@ def thought_of(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     parts = filter(is_thought, content) if isinstance(content, list) else ()
     inside = "".join(content_text(part["thinking"]) for part in parts)
-    found = (inside, *(content_text(message.get(name)) for name in _THOUGHTS))
+    return inside if inside.strip() else thought_field(message)
+
+
+def thought_field(message: Mapping[str, Any]) -> str:
+    """The thought in a field of its own, beside the content; "" where there is none."""
+    found = (content_text(message.get(name)) for name in _THOUGHTS)
     return next((text for text in found if text.strip()), "")
 
 
@@ -79,7 +86,7 @@ def calls_of(message: Mapping[str, Any]) -> list[str]:
         function = call.get("function", call) if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             continue
-        arguments = function.get("arguments", {})
+        arguments = next((function[key] for key in ARGUMENTS if key in function), {})
         if isinstance(arguments, str):
             arguments = _parsed(arguments)
         body = {"name": function.get("name"), "arguments": arguments}

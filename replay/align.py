@@ -132,6 +132,19 @@ def final_turn(
     return FinalTurn(f"{_block(thought)}{ANSWER}\n{answer}\n{END_ANSWER}", answer)
 
 
+def calls_a_tool(content: str, thoughts: Thoughts = "required") -> bool:
+    """Whether a last message calls a tool before it answers: what came back is not there.
+
+    Example:
+        >>> calls_a_tool("<think>a</think><tool_call>{}</tool_call><answer>X</answer>")
+        True
+    """
+    if CALL not in content:
+        return False
+    block = parts_of(content, thoughts == "optional").block
+    return block is not None and not block.is_answer
+
+
 def holds_turns(content: str) -> bool:
     """Whether a last message holds more than its own turn: text that is no thought between two.
 

@@ -2,9 +2,9 @@
 
 What is understood, in any mixture: roles by OpenAI's and ShareGPT's names; ``tool_calls`` and
 ``function_call``, arguments as an object or as JSON text; a message before results whose whole
-text is a call; results in messages of their own
-(``tool``, ``observation``, …), by ``tool_call_id`` or in the order of the calls; the thought in
-``reasoning_content`` or ``reasoning``; content in parts, those of tools among them.
+text is a call; results in messages of their own (``tool``, ``observation``, …), by
+``tool_call_id`` or in the order of the calls; the thought in a field of its own
+(:mod:`drv_env.chat_turns`); content in parts, those of tools among them.
 
 Calls become ``<tool_call>`` blocks of their turn, and the results of a turn one user message of
 ``<tool_response>`` blocks in the order of the calls.  Texts of user and assistant that have
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drv_env.calls import ARGUMENTS, call_object, parse_arguments, parse_loosely
+from drv_env.chat_turns import thought_field
 from drv_env.protocol import (
     ANSWER,
     CALL,
@@ -53,7 +54,6 @@ _ROLES = {
         _RESULT,
     ),
 }
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
 @dataclass(slots=True)
@@ -144,9 +144,7 @@ def _entry(item: Mapping[str, Any], number: int) -> _Entry | Drop:
         return Drop(Reason.WRONG_TYPE, f"message {number}: role {given!r:.20}")
     role = _ROLES.get(given.strip().lower().replace("-", "_"), given)
     entry = _Entry(ASSISTANT if role == _CALL else role)
-    entry.thought = next(
-        (item[key].strip() for key in _THOUGHTS if isinstance(item.get(key), str)), ""
-    )
+    entry.thought = thought_field(item).strip()
     entry.calls = _structured_calls(item)
     if role == _RESULT:
         call_id = item.get("tool_call_id") or item.get("id")

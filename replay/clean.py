@@ -34,6 +34,7 @@ from replay.align import (
     Tags,
     Thoughts,
     ToolTurn,
+    calls_a_tool,
     final_turn,
     holds_turns,
     observation,
@@ -137,6 +138,8 @@ def clean_row(raw: RawTrajectory, rules: CleanRules | None = None) -> Cleaned | 
     assert isinstance(final, FinalTurn)
     if rules.calls == "all" and holds_turns(last["content"]):
         return Drop(Reason.CALLS_LOST, "the last message holds several turns in tags unknown here")
+    if rules.calls == "all" and calls_a_tool(last["content"], rules.thoughts):
+        return Drop(Reason.CALL_AND_ANSWER, "the last message calls a tool and answers")
     aligned = _aligned(recorded, rules)
     if isinstance(aligned, Drop):
         return aligned

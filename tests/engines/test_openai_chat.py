@@ -168,7 +168,7 @@ def test_hostile_text_of_any_length_takes_linear_time():
 # ---- replies --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking"])
 def test_a_thought_that_was_taken_apart_is_put_back(field):
     server = ChatServer({"content": "\n\n<answer>\nEnki\n</answer>", field: "\nEasy.\n"})
     assert ask(server).text == TURN
@@ -228,6 +228,7 @@ LOOK = "<think>\nLook.\n</think>\n"
     [
         ({"content": None, "reasoning_content": "Look."}, LOOK + MILL),
         ({"content": "\n\n", "reasoning": "Look.\n"}, LOOK + MILL),
+        ({"reasoning_details": [{"type": "reasoning.text", "text": "Look."}]}, LOOK + MILL),
         ({"content": LOOK}, LOOK + MILL),
         ({"content": "Look.\n</think>\n\n"}, LOOK + MILL),
         ({"content": "<think>\nLook."}, LOOK + MILL),

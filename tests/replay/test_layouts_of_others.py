@@ -269,6 +269,20 @@ ROWS.update(
         if name != "python"  # keeps what it knows nothing of
     }
 )
+ROWS["thoughts in details"] = {
+    "messages": [
+        asked(),
+        said(
+            None,
+            reasoning_details=[{"type": "reasoning.text", "text": "I look."}],
+            tool_calls=[call("search", TEXT_ARGUMENTS)],
+        ),
+        result(LIST),
+        said("", thinking="I open it.", tool_calls=[call("visit", json.dumps(VISIT["arguments"]))]),
+        result(PAGE),
+        said(FINAL),
+    ]
+}
 ROWS["calls as Python writes them"] = {
     "messages": [
         asked(),
@@ -783,3 +797,33 @@ def test_nothing_read_is_an_error_for_every_reader(tmp_path):
         open_trajectories([lost], Passed())
     with pytest.raises(TaskDataError, match="nothing could be read: no file was named"):
         open_trajectories([], Passed())
+
+
+UNANSWERED = {
+    "no result": "<think>a</think><search>mill</search><think>b</think><answer>1912</answer>",
+    "a result that is not closed": "<think>a</think><search>mill</search><information>R "
+    "<think>b</think><answer>1912</answer>",
+    "a result in a tag unknown here": "<think>a</think><search>mill</search>"
+    "<information id=1>R</information><think>b</think><answer>1912</answer>",
+    "a second search without one": "<think>a</think><search>mill</search><information>R"
+    "</information><think>b</think><search>weir</search><answer>1912</answer>",
+}
+
+
+@pytest.mark.parametrize("name", UNANSWERED)
+@pytest.mark.parametrize("thoughts", ["required", "optional"])
+def test_a_log_whose_search_has_no_result_is_no_row(name, thoughts):
+    made = cleaned({"question": Q, "output": UNANSWERED[name]}, thoughts=thoughts)
+    assert isinstance(made, Drop)
+    assert made.reason == Reason.CALL_AND_ANSWER
+
+
+def test_a_last_message_that_calls_a_tool_too_is_no_final_turn():
+    steps = [asked(), said(STORY[1]), asked(raw.response(LIST))]
+    last = said(f"{STORY[1]}\n<answer>1912</answer>")
+    made = cleaned({"messages": [*steps, last]})
+    assert isinstance(made, Drop)
+    assert made.reason == Reason.CALL_AND_ANSWER
+    assert not isinstance(cleaned({"messages": [*steps, last]}, calls="released"), Drop)
+    quoted = said(f"{think('I would <tool_call>{}</tool_call> again.')}\n<answer>1912</answer>")
+    assert not isinstance(cleaned({"messages": [*steps, quoted]}, tags="after_thought"), Drop)

@@ -86,7 +86,7 @@ def calls_of(message: Mapping[str, Any]) -> list[str]:
         function = call.get("function", call) if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             continue
-        arguments = next((function[key] for key in ARGUMENTS if key in function), {})
+        arguments: Any = next((function[key] for key in ARGUMENTS if key in function), {})
         if isinstance(arguments, str):
             arguments = _parsed(arguments)
         body = {"name": function.get("name"), "arguments": arguments}

@@ -49,7 +49,7 @@ def test_stats_counts_and_says_what_was_passed_over(file, capsys):
     DataStats(file).run()
     said = capsys.readouterr().out
     assert "calls of search" in said
-    assert "1 rows were passed over" in said
+    assert "1 row or file was passed over" in said
     assert "row 2: no_messages" in said
 
 

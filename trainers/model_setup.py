@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -139,5 +140,7 @@ def _with_adapters(model: nn.Module, settings: LoRASettings) -> Any:
         lora_dropout=settings.dropout,
         target_modules=targets,
     )
-    with boundary(SettingError, "adapters can't be put into the model"):
+    with boundary(SettingError, "adapters can't be put into the model"), warnings.catch_warnings():
+        # peft asks Transformers by names that are on their way out, which is not the user's affair.
+        warnings.simplefilter("ignore", FutureWarning)
         return peft.get_peft_model(model, config)

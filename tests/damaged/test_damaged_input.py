@@ -202,7 +202,7 @@ def test_every_command_reads_a_file_with_one_bad_line(
     assert main(["data", command, str(file), *words[command]]) == 0
     said = capsys.readouterr().out
     if command not in ("show", "clean"):
-        assert "1 rows were passed over" in said
+        assert "1 row or file was passed over" in said
         assert "row 1: unreadable" in said
     if command == "convert":
         assert len(out.read_text().splitlines()) == faults.ROWS

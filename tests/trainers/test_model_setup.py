@@ -76,6 +76,12 @@ def test_adapters_learn_and_the_rest_stays(tiny_game, precision, packed):
 
 
 @needs_peft
+@pytest.mark.filterwarnings("error::FutureWarning")
+def test_adapters_are_put_in_without_a_warning(tiny_game):
+    prepare_model(tiny_game.model(), ModelSettings(lora=LoRASettings(rank=4)))
+
+
+@needs_peft
 def test_a_merged_checkpoint_gives_the_same_log_probs(tiny_game, tmp_path):
     rows = rows_of(tiny_game)
     model = prepare_model(tiny_game.model(), ModelSettings(lora=LoRASettings(rank=4)))

@@ -270,7 +270,8 @@ def _report(passed: Passed) -> None:
     if passed.count:
         from drv_env.printable import printable
 
-        _say(f"{passed.count:,} rows were passed over, the first of them:")
+        what = "row or file was" if passed.count == 1 else "rows or files were"
+        _say(f"{passed.count:,} {what} passed over, the first of them:")
         for reason in passed.reasons:
             _say(f"  {printable(reason)}")
 

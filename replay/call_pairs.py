@@ -3,21 +3,34 @@
 Models that call tools in parallel write several ``<tool_call>`` blocks in a turn and get as many
 ``<tool_response>`` blocks back.  The environment does one call a turn.  So each call gets a turn
 of its own with its own result behind it; a call without a thought of its own gets the turn's.
-Calls and results that are not as many as one another can't be told together.
+A block that holds a list of calls is as many blocks where as many results came back, be it in one
+JSON list; else it is a block that can't be read.  Calls and results that are not as many as one
+another can't be told together.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from drv_env.calls import find_call_end
-from drv_env.protocol import CALL, END_CALL, END_RESPONSE, END_THINK, RESPONSE, THINK
+from drv_env.calls import find_call_end, parse_loosely
+from drv_env.protocol import (
+    CALL,
+    END_CALL,
+    END_RESPONSE,
+    END_THINK,
+    RESPONSE,
+    THINK,
+    render_observation,
+)
 from replay.raw_trajectory import Drop, Message, Reason
 
 _WALKS = 16
 """Calls of a turn whose JSON is walked through; the next closing tag ends the others."""
+_LISTED = re.compile(rf"{CALL}\s*\[")
+_BLOCK = re.compile(rf"\A\s*{RESPONSE}|{END_RESPONSE}\s*\Z")
 _BETWEEN = re.compile(rf"{END_RESPONSE}\s*{RESPONSE}")
 
 
@@ -38,20 +51,26 @@ def one_call_a_turn(messages: Sequence[Message], first_alone: bool = False) -> l
             made.append(message)
             continue
         reply = messages[place]["content"] if place < len(messages) else ""
-        if message["content"].count(CALL) < 2 and reply.count(RESPONSE) < 2:
+        listed = _LISTED.search(message["content"]) is not None
+        if not listed and message["content"].count(CALL) < 2 and reply.count(RESPONSE) < 2:
             made.append(message)
             continue
         turns = _turns(message["content"])
         stop = place
         while stop < len(messages) and messages[stop]["role"] == "user":
             stop += 1
+        results = [text for reply in messages[place:stop] for text in _results(reply["content"])]
+        if listed:
+            spread = _turns(_spread(message["content"]))
+            if len(results) == 1 < len(spread):
+                results = _listed(results[0], len(spread)) or results
+            turns = spread if len(spread) == len(results) else turns
         several = len(turns) > 1 or (
             len(turns) == 1 and stop == place + 1 and _count(messages[place]["content"]) > 1
         )
         if not several or stop == place:
             made.append(message)
             continue
-        results = [text for reply in messages[place:stop] for text in _results(reply["content"])]
         if first_alone and len(results) == 1:
             made.append(message)
             continue
@@ -96,6 +115,30 @@ def _calls(text: str, start: int) -> list[tuple[int, int]]:
         start = end + len(END_CALL)
         spans.append((begin, start))
     return spans
+
+
+def _spread(text: str) -> str:
+    """The text with each block that holds a list of calls as a block a call."""
+    spread, place = [], 0
+    for begin, end in _calls(text, 0):
+        value = parse_loosely(text[begin + len(CALL) : end - len(END_CALL)])
+        if isinstance(value, list) and all(isinstance(call, dict) for call in value):
+            blocks = (json.dumps(call, ensure_ascii=False) for call in value)
+            spread += [text[place:begin], *(f"{CALL}\n{block}\n{END_CALL}" for block in blocks)]
+            place = end
+    return "".join([*spread, text[place:]])
+
+
+def _listed(result: str, count: int) -> list[str] | None:
+    """The entries of a result that is a JSON list of so many; None for any other."""
+    try:
+        value = json.loads(_BLOCK.sub("", result))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, list) or len(value) != count:
+        return None
+    texts = (x if isinstance(x, str) else json.dumps(x, ensure_ascii=False) for x in value)
+    return [render_observation(text) for text in texts]
 
 
 def _count(text: str) -> int:

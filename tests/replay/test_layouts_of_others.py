@@ -516,6 +516,22 @@ PARALLEL = {
             said(FINAL),
         ]
     },
+    "a list in one block": {
+        "messages": [
+            asked(),
+            said(f"{think('Both.')}\n<tool_call>\n{json.dumps([SEARCH, VISIT])}\n</tool_call>"),
+            asked(raw.response(json.dumps([LIST, PAGE]))),
+            said(FINAL),
+        ]
+    },
+    "a list in one block, with a block for each result": {
+        "messages": [
+            asked(),
+            said(f"{think('Both.')}\n<tool_call>{json.dumps([SEARCH, VISIT])}</tool_call>"),
+            asked("\n".join(TWO)),
+            said(FINAL),
+        ]
+    },
     "a list in sharegpt": {
         "conversations": [
             spoken("human", Q),
@@ -559,6 +575,16 @@ def test_each_call_of_a_turn_gets_a_turn_with_its_own_result(tmp_path, name):
         ("visit", PAGE),
         (None, None),
     ]
+
+
+def test_a_list_of_calls_that_nothing_answers_is_a_turn_that_cannot_be_read(tmp_path):
+    turn = f"{think('Both.')}\n<tool_call>\n{json.dumps([SEARCH, VISIT])}\n</tool_call>"
+    steps = [asked(), said(turn), asked("No call."), said(raw.search("mill")), asked(TWO[0])]
+    assert texts({"messages": [*steps, said(FINAL)]}) == [Q, raw.search("mill"), TWO[0], FINAL]
+    path = raw.write_lines(tmp_path / "a.jsonl", [{"messages": [*steps, said(FINAL)]}])
+    (trajectory,) = open_trajectories([path])
+    assert [turn.tool for turn in trajectory.turns] == [None, "search", None]
+    assert trajectory.turns[0].text == turn
 
 
 def test_a_call_with_a_thought_of_its_own_keeps_it():

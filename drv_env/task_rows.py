@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from drv_env.cells import cell_text, gold_answers, is_missing, listed
+from drv_env.chat_turns import content_text
 from drv_env.column_names import find, has_column
 from drv_env.errors import SettingError, TaskDataError
 from drv_env.instructions import question_behind
+from drv_env.rendered_prompts import chat_of_text
 from drv_env.tasks import ANSWER_SEPARATOR, Task
 from drv_env.unicode_text import sound_text
 
@@ -229,13 +231,25 @@ def _question(value: Any) -> tuple[str, str]:
 
 
 def _chat(value: Any) -> Any:
-    """A chat prompt that is written out as JSON text, read; anything else as it is."""
+    """A chat prompt that is written out as JSON or by a chat template, read; all else as it is."""
     if isinstance(value, str) and value.lstrip().startswith("[") and '"role"' in value:
         try:
             return json.loads(value)
         except ValueError:
             return value
+    if isinstance(value, str) and value.lstrip().startswith(_TEMPLATE_MARKS):
+        chat = chat_of_text(value.lstrip()) or []
+        if chat and chat[-1]["role"] == "assistant":  # which is to be written
+            chat.pop()
+        return chat or value
     return value
+
+
+_TEMPLATE_MARKS = ("<|im_start|>", "<|start_header_id|>", "<|begin_of_text|>")
+
+
+def _is_text_part(part: Any) -> bool:
+    return isinstance(part, Mapping) and isinstance(part.get("text"), str)
 
 
 def _user_message(value: Sequence[Any]) -> Any:
@@ -248,6 +262,8 @@ def _user_message(value: Sequence[Any]) -> Any:
             "at most with a system message"
         )
     content = value[roles.index("user")].get("content")
+    if isinstance(content, list | tuple) and all(map(_is_text_part, content)):
+        content = content_text(list(content))
     if is_missing(content):
         raise TaskDataError("the prompt's user message is empty")
     return content

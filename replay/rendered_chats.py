@@ -7,22 +7,11 @@ special tokens are skipped; some keep both in one text.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from drv_env.instructions import question_behind
-
-_MARKED = re.compile(
-    r"<\|im_start\|>[ ]*(\w+)\n(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)"
-    r"|<\|start_header_id\|>(\w+)<\|end_header_id\|>\n*(.*?)"
-    r"(?:<\|eot_id\|>|<\|end_of_text\|>|(?=<\|start_header_id\|>)|\Z)",
-    re.DOTALL,
-)
-_END = re.compile(r"<\|(?:im_end|eot_id|end_of_text)\|>")
-_BARE = re.compile(r"\A(?:system\n(.*?)\n)?user\n(.*)\nassistant\n?(.*)\Z", re.DOTALL)
-
-Chat = list[Mapping[str, Any]]
+from drv_env.rendered_prompts import Chat, chat_of_text
 
 
 def prompt_and_reply(prompt: Any, reply: Any) -> Chat | None:
@@ -46,7 +35,7 @@ def prompt_and_reply(prompt: Any, reply: Any) -> Chat | None:
         return replied if whole or given is None else [*given, *replied]
     if not isinstance(reply, str):
         return None
-    replied = _of_text(reply) or []
+    replied = chat_of_text(reply) or []
     if replied and replied[0]["role"] in ("system", "user"):
         return replied
     if given is None:
@@ -72,26 +61,4 @@ def _chat(prompt: Any) -> Chat | None:
         return list(prompt) if all(isinstance(item, Mapping) for item in prompt) else None
     if not isinstance(prompt, str):
         return None
-    return _of_text(prompt) or [{"role": "user", "content": prompt}]
-
-
-def _of_text(text: str) -> Chat | None:
-    """The messages of a text with a chat template's marks; None where it has none."""
-    if "<|im_start|>" in text or "<|start_header_id|>" in text:
-        marks = list(_MARKED.finditer(text))
-        before = text[: marks[0].start()] if marks else text
-        before = _END.sub("", before).strip()
-        found: Chat = [{"role": "assistant", "content": before}] if before else []
-        for marked in marks:
-            role, content = marked[1] or marked[3], marked[2] or marked[4] or ""
-            found.append({"role": role, "content": content})
-        return [each for each in found if each is found[-1] or each["content"].strip()]
-    bare = _BARE.match(text) if text.startswith(("system\n", "user\n")) else None
-    if bare is None:
-        return None
-    system, user, begun = bare.groups()
-    return [
-        *([{"role": "system", "content": system}] if system else []),
-        {"role": "user", "content": user},
-        *([{"role": "assistant", "content": begun}]),
-    ]
+    return chat_of_text(prompt) or [{"role": "user", "content": prompt}]

@@ -168,6 +168,34 @@ def test_an_encrypted_file_is_refused(
         load_tasks([{"question": row[columns[0]], "answer": row[columns[1]]} for row in rows])
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [{"role": "user", "content": [{"type": "text", "text": "Q"}]}],
+        [{"role": "system", "content": "S"}, {"role": "user", "content": [{"text": "Q"}]}],
+        "<|im_start|>system\nYou are S.<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n",
+        "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<think>\n",
+        "<|im_start|>user\nYou have <search>.\nQuestion: Q<|im_end|>\n<|im_start|>assistant\n",
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    ],
+)
+def test_a_prompt_in_parts_or_by_a_chat_template_is_its_question(
+    tmp_path: Path, prompt: Any
+) -> None:
+    rows = [{"prompt": prompt, "reward_model": {"ground_truth": "1912"}}]
+    (task,) = read_tasks(write_lines(tmp_path / "t.jsonl", rows))
+    assert (task.question, task.answers) == ("Q", ("1912",))
+
+
+def test_a_prompt_with_a_picture_or_several_turns_is_told(tmp_path: Path) -> None:
+    picture = [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]
+    several = "<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\nB<|im_end|>\n"
+    for prompt in (picture, f"{several}<|im_start|>user\nC<|im_end|>\n"):
+        with pytest.raises(TaskDataError, match="the prompt"):
+            read_tasks(write_lines(tmp_path / "t.jsonl", [{"prompt": prompt, "answer": "A"}]))
+
+
 def xored(text: str) -> bytes:
     return base64.b64decode(hidden(text, KEYS[1]))
 

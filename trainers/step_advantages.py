@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from drv_env.errors import DrvError, SettingError
 from replay.trajectory import Trajectory
+from trainers.advantages import Advantages
 from trainers.registry import ADVANTAGES
 from trainers.rl_config import RLConfig
 
@@ -67,7 +68,7 @@ def step_advantages(
     credit = config.credit.at(step, config.steps)
     played = [trajectories[index] for index in whole]
     found = ADVANTAGES[config.advantages](played, own, replace(config, credit=credit))
-    _check(found.per_turn, played, config.advantages)
+    _check(found, played, config.advantages)
     dropped = {
         "rollouts": found.silent.tolist(),
         "groups": [group in found.silent_groups for group in own],
@@ -90,10 +91,14 @@ def step_advantages(
     )
 
 
-def _check(
-    per_turn: Sequence[NDArray[np.float64]], played: Sequence[Trajectory], name: str
-) -> None:
+def _check(found: object, played: Sequence[Trajectory], name: str) -> None:
     """Refuse what can't be the advantages of these rollouts: they may be a user's own."""
+    if not isinstance(found, Advantages):
+        raise SettingError(
+            f"the advantages {name!r} must give trainers.advantages.Advantages, made by "
+            f"Advantages.of(values, groups); they gave {type(found).__name__}"
+        )
+    per_turn = found.per_turn
     if len(per_turn) != len(played):
         raise SettingError(
             f"the advantages {name!r} gave arrays of {len(per_turn)} rollouts for {len(played)}"

@@ -142,6 +142,16 @@ def test_advantages_that_do_not_fit_the_rollouts_are_refused(given, said):
         step_advantages(played(1.0, 0.0), [0, 0], RLConfig(advantages="tests_unfit"))
 
 
+@pytest.mark.parametrize(("given", "said"), [([0.5, 0.5], "gave list"), (None, "gave NoneType")])
+def test_advantages_of_another_type_are_refused(given, said):
+    @ADVANTAGES.register("tests_untyped")
+    def untyped(trajectories, groups, config):
+        return given
+
+    with pytest.raises(SettingError, match=rf"'tests_untyped' must give .*Advantages.of\(.*{said}"):
+        step_advantages(played(1.0, 0.0), [0, 0], RLConfig(advantages="tests_untyped"))
+
+
 def test_an_estimator_that_nobody_registered_is_refused():
     with pytest.raises(SettingError, match="no way to advantages 'tests_nobody'"):
         step_advantages(played(1.0, 0.0), [0, 0], RLConfig(advantages="tests_nobody"))

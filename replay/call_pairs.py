@@ -52,7 +52,9 @@ def one_call_a_turn(messages: Sequence[Message], first_alone: bool = False) -> l
             continue
         reply = messages[place]["content"] if place < len(messages) else ""
         listed = _LISTED.search(message["content"]) is not None
-        if not listed and message["content"].count(CALL) < 2 and reply.count(RESPONSE) < 2:
+        apart = len(messages) > place + 1 and all(map(_is_result, messages[place : place + 2]))
+        alone = message["content"].count(CALL) < 2 and reply.count(RESPONSE) < 2
+        if alone and not listed and not apart:
             made.append(message)
             continue
         turns = _turns(message["content"])
@@ -66,7 +68,8 @@ def one_call_a_turn(messages: Sequence[Message], first_alone: bool = False) -> l
                 results = _listed(results[0], len(spread)) or results
             turns = spread if len(spread) == len(results) else turns
         several = len(turns) > 1 or (
-            len(turns) == 1 and stop == place + 1 and _count(messages[place]["content"]) > 1
+            len(turns) == 1
+            and (apart or (stop == place + 1 and _count(messages[place]["content"]) > 1))
         )
         if not several or stop == place:
             made.append(message)
@@ -81,6 +84,10 @@ def one_call_a_turn(messages: Sequence[Message], first_alone: bool = False) -> l
             made += [{"role": "assistant", "content": turn}, {"role": "user", "content": result}]
         place = stop
     return made
+
+
+def _is_result(message: Message) -> bool:
+    return message["role"] == "user" and message["content"].lstrip().startswith(RESPONSE)
 
 
 def _turns(text: str) -> list[str]:

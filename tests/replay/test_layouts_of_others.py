@@ -853,3 +853,12 @@ def test_a_last_message_that_calls_a_tool_too_is_no_final_turn():
     assert not isinstance(cleaned({"messages": [*steps, last]}, calls="released"), Drop)
     quoted = said(f"{think('I would <tool_call>{}</tool_call> again.')}\n<answer>1912</answer>")
     assert not isinstance(cleaned({"messages": [*steps, quoted]}, tags="after_thought"), Drop)
+
+
+def test_a_second_result_in_a_message_of_its_own_drops_the_row_too():
+    steps = [asked(), said(STORY[1]), asked(raw.response(LIST)), asked(raw.response(PAGE))]
+    made = cleaned({"messages": [*steps, said(FINAL)]})
+    assert isinstance(made, Drop)
+    assert made.reason == Reason.UNPAIRED_RESULTS
+    words = [*steps[:3], asked("Please go on."), said(FINAL)]
+    assert texts({"messages": words}) == [Q, *STORY[1:3], FINAL]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm_process
+
 ROOT = Path(__file__).parents[1]
 
 EACH = """
 import json, os, sys
-import replay.pipeline, replay.summary, trainers.commands.rolling, trainers.commands.train
-from trainers.commands import root  # once, and not in every child
 
 # Each command in a child of its own, with a standard output (1), or error (2), that nobody reads.
 for place, (number, words) in enumerate(json.loads(sys.argv[1])):
@@ -53,13 +53,7 @@ REFUSED = [["nonsense"], ["ask", "who?", "--model", "absent"], ["train", "igpo",
 def test_nobody_who_stops_reading_sees_a_traceback(tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps(ROWS) + "\n")
     asked = [*((1, words) for words in COMMANDS), *((2, words) for words in REFUSED)]
-    done = subprocess.run(
-        [sys.executable, "-c", EACH, json.dumps(asked)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    done = warm_process.run(EACH, json.dumps(asked), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for place, command in enumerate(asked):
         assert (tmp_path / f"said-{place}").read_text() == "", command

@@ -101,7 +101,13 @@ _FOLDED = re.compile(r"<(/?)(?:(details|figure)|summary|figcaption)\b[^<>]*>", r
 
 def _unfolded(source: str) -> str:
     """With what is behind a click or beneath a picture in plain blocks, where it is looked for."""
-    return _FOLDED.sub(lambda tag: f"<{tag[1]}{'div' if tag[2] else 'p'}>", source)
+    return _FOLDED.sub(_plain_block, source)
+
+
+def _plain_block(tag: re.Match[str]) -> str:
+    end, block = tag[1], "div" if tag[2] else "p"
+    following = "<p>" if end and block == "p" else ""  # trafilatura 2.0 drops bare text there
+    return f"<{end}{block}>{following}"
 
 
 def _heading(source: str) -> str:

@@ -63,7 +63,7 @@ def test_fine_tuning_learns_the_agents_tokens(agent, tmp_path):
     assert nll(load_model(run.final, "bfloat16"), rows) < second["loss"]
     assert first["learning_rate"] == pytest.approx(1e-3)
     assert first["grad_norm"] > 0
-    assert read_agent(run.final) == {**described, "sampling": {}, "offline": {}}
+    assert read_agent(run.final) == {**described, "sampling": {}, "offline": {}, "questions": {}}
 
 
 def nll(model: Any, rows: Path) -> float:

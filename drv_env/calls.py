@@ -246,15 +246,15 @@ def listed(value: Any) -> Any:
 
 _SCANNED = re.compile(
     r"""
-      "(?:[^"\\]|\\.?)*+(?P<double>"|\Z)
-    | '(?:[^'\\]|\\.?)*+(?P<single>'|\Z)
-    | //(?:(?!</tool_call>)[^\n])*+
-    | /\*(?:(?!\*/|</tool_call>).)*+
+      "[^"\\]*(?:\\.[^"\\]*)*\\?(?P<double>"|\Z)
+    | '[^'\\]*(?:\\.[^'\\]*)*\\?(?P<single>'|\Z)
+    | //(?:(?!</tool_call>)[^\n])*
+    | /\*(?:(?!\*/|</tool_call>).)*
     | (?P<code><code>)
     | (?P<end></tool_call>)
     """,
     re.S | re.X,
-)
+)  # no possessive groups: before Python 3.11.5 they give up what they need not (gh-106052)
 _CODE_END = re.compile(r"</code>\s*+(?P<end></tool_call>)")
 
 

@@ -5,7 +5,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 import zipfile
 from pathlib import Path
@@ -56,7 +55,8 @@ def names_in(installed: Path) -> set[str]:
 
 def python(script: Path, *folders: Path) -> subprocess.CompletedProcess:
     """Run a script with these folders installed: -S leaves this project's own links out."""
-    places = [*map(str, folders), sysconfig.get_path("purelib")]
+    packages = [path for path in sys.path if path.endswith("site-packages")]
+    places = [*map(str, folders), *packages]
     return subprocess.run(
         [sys.executable, "-S", str(script)],
         capture_output=True,

@@ -107,7 +107,12 @@ def parse_body(body: str) -> Any:
 
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _STRING_OR_WORD = re.compile(
-    r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|\b(?P<word>True|False|None)\b""", re.S
+    r"""
+      "(?>[^"\\]*(?:\\.[^"\\]*)*)"
+    | '(?>[^'\\]*(?:\\.[^'\\]*)*)'
+    | \b(?P<word>True|False|None)\b
+    """,
+    re.S | re.X,
 )
 _RAW_CONTROL = re.compile(r"\\.|[\x00-\x1f]", re.S)
 _OTHERWISE = re.compile(r"[\x00-\x1f]|\\.|\b(?:True|False|None)\b", re.S)

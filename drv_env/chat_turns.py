@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from drv_env.calls import ARGUMENTS
-from drv_env.protocol import ANSWER, CALL, END_CALL, END_THINK, THINK, action_end
+from drv_env.protocol import ANSWER, CALL, END_THINK, THINK, action_end, call_block
 from drv_env.turn_parts import parts_of
 
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
@@ -139,5 +139,5 @@ def whole_turn(content: str, thought: str, cut: bool = False, calls: Sequence[st
     text = text.strip()
     if text.startswith(THINK) and END_THINK not in text:
         text += f"\n{END_THINK}"
-    blocks = "\n".join(f"{CALL}\n{call}\n{END_CALL}" for call in calls)
+    blocks = "\n".join(map(call_block, calls))
     return f"{text}\n{blocks}" if text else blocks

@@ -70,6 +70,7 @@ __all__ = [
     "ToolCall",
     "Visit",
     "action_end",
+    "call_block",
     "format_verdict",
     "observation_body",
     "read_turn",
@@ -79,6 +80,7 @@ __all__ = [
     "render_turn",
     "render_visit",
     "search_hits",
+    "thought_block",
 ]
 
 PAGE_SEPARATOR = "\n=======\n"
@@ -306,10 +308,20 @@ def render_turn(thought: str, action: Action) -> str:
         </answer>
     """
     if isinstance(action, Answer):
-        opening, body, closing = ANSWER, action.text, END_ANSWER
+        block = f"{ANSWER}\n{action.text}\n{END_ANSWER}"
     else:
-        opening, body, closing = CALL, render_call(action), END_CALL
-    return f"{THINK}\n{thought}\n{END_THINK}\n{opening}\n{body}\n{closing}"
+        block = call_block(render_call(action))
+    return f"{thought_block(thought)}\n{block}"
+
+
+def thought_block(thought: str) -> str:
+    """A thought in its tags, which have lines of their own."""
+    return f"{THINK}\n{thought}\n{END_THINK}"
+
+
+def call_block(body: str) -> str:
+    """The JSON of a call in its tags, which have lines of their own."""
+    return f"{CALL}\n{body}\n{END_CALL}"
 
 
 # ---- the release's reading -------------------------------------------------------------

@@ -37,6 +37,7 @@ from drv_env.protocol import (
     RESPONSE,
     THINK,
     render_observation,
+    thought_block,
 )
 from drv_env.turn_parts import parts_of
 from replay.search_text import MARK, blocks_json, has_header, parse_search_text
@@ -164,7 +165,7 @@ def holds_turns(content: str) -> bool:
 
 
 def _block(thought: str) -> str:
-    return f"{THINK}\n{thought}\n{END_THINK}\n" if thought else ""
+    return f"{thought_block(thought)}\n" if thought else ""
 
 
 def observation(content: str, tool: str, results: Results = "released") -> str:

@@ -23,6 +23,7 @@ from drv_env.protocol import (
     END_THINK,
     RESPONSE,
     THINK,
+    call_block,
     render_observation,
 )
 from replay.raw_trajectory import Drop, Message, Reason
@@ -131,7 +132,7 @@ def _spread(text: str) -> str:
         value = parse_loosely(text[begin + len(CALL) : end - len(END_CALL)])
         if isinstance(value, list) and all(isinstance(call, dict) for call in value):
             blocks = (json.dumps(call, ensure_ascii=False) for call in value)
-            spread += [text[place:begin], *(f"{CALL}\n{block}\n{END_CALL}" for block in blocks)]
+            spread += [text[place:begin], *map(call_block, blocks)]
             place = end
     return "".join([*spread, text[place:]])
 

@@ -24,12 +24,14 @@ from drv_env.chat_turns import thought_field
 from drv_env.protocol import (
     ANSWER,
     CALL,
-    END_CALL,
+    END_ANSWER,
     END_RESPONSE,
     END_THINK,
     RESPONSE,
     THINK,
+    call_block,
     render_observation,
+    thought_block,
 )
 from replay.raw_trajectory import Drop, Message, Reason
 
@@ -293,16 +295,16 @@ def _turn(entry: _Entry, ends: bool) -> str:
     inside, outside = _split_thought(entry.text)
     if entry.calls:
         parts = (entry.thought, inside, outside)
-        blocks = [f"{CALL}\n{call.text}\n{END_CALL}" for call in entry.calls]
+        blocks = [call_block(call.text) for call in entry.calls]
     elif ends and ANSWER not in outside and CALL not in outside:
         parts = (entry.thought, inside, "")
-        blocks = [f"{ANSWER}\n{outside}\n</answer>"] if outside else []
+        blocks = [f"{ANSWER}\n{outside}\n{END_ANSWER}"] if outside else []
     else:
         before, tag, after = outside.partition(ANSWER) if ends else ("", "", outside)
         parts = (entry.thought, inside, before.strip() if tag else "")
         blocks = [f"{tag}{after}" if tag else f"{before}{after}"]
     thought = "\n\n".join(part for part in parts if part)
-    return "\n".join([*([f"{THINK}\n{thought}\n{END_THINK}"] if thought else []), *blocks])
+    return "\n".join([*([thought_block(thought)] if thought else []), *blocks])
 
 
 def _split_thought(text: str) -> tuple[str, str]:

@@ -16,12 +16,13 @@ from drv_env.protocol import (
     ANSWER,
     CALL,
     END_ANSWER,
-    END_CALL,
     END_THINK,
     THINK,
     Search,
     ToolCall,
+    call_block,
     render_observation,
+    thought_block,
 )
 from replay.raw_trajectory import Message
 
@@ -81,7 +82,7 @@ def turns_of_react(text: str) -> list[Message]:
 
     def turn(block: str = "") -> None:
         said = "\n\n".join(thought)
-        parts = [f"{THINK}\n{said}\n{END_THINK}"] if said else []
+        parts = [thought_block(said)] if said else []
         if parts or block:
             content = "\n".join([*parts, *([block] if block else [])])
             messages.append({"role": "assistant", "content": content})
@@ -156,4 +157,4 @@ def _acted(text: str) -> str:
             action = ToolCall(name, {"url": [said], "goal": ""})
         else:
             action = ToolCall(name, {"input": said})
-    return f"{CALL}\n{render_call(action)}\n{END_CALL}"
+    return call_block(render_call(action))

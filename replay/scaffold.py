@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from drv_env.errors import SettingError
-from drv_env.protocol import END_RESPONSE, END_THINK, RESPONSE, THINK
+from drv_env.protocol import END_RESPONSE, END_THINK, RESPONSE, THINK, thought_block
 
 Render = Callable[..., str]
 """``render(messages, generate=True)``: messages to text, with a generation prompt or not."""
@@ -135,7 +135,7 @@ def _probe(turns: int, with_system: bool) -> tuple[list[dict[str, str]], list[st
     messages.append({"role": "user", "content": marks[-1]})
     for turn in range(1, turns + 1):
         thought, reply, seen = (_mark(kind, turn) for kind in ("Thought", "Reply", "Seen"))
-        content = f"{THINK}\n{thought}\n{END_THINK}\n{reply}"
+        content = f"{thought_block(thought)}\n{reply}"
         messages.append({"role": "assistant", "content": content})
         messages.append({"role": "user", "content": f"{RESPONSE}\n{seen}\n{END_RESPONSE}"})
         marks += [thought, reply, seen]

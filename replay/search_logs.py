@@ -25,7 +25,9 @@ from drv_env.protocol import (
     THINK,
     Search,
     ToolCall,
+    call_block,
     render_observation,
+    thought_block,
 )
 from replay.raw_trajectory import Message
 from replay.react_logs import is_react, observed, turns_of_react
@@ -194,7 +196,7 @@ class _Log:
             self._open()
             self.answer = inner
         else:
-            self._open().calls.append(f"{CALL}\n{_body(kind, inner)}\n{END_CALL}")
+            self._open().calls.append(call_block(_body(kind, inner)))
             self.found = self.found or kind != CALLED
         return end + len(closing)
 
@@ -265,7 +267,7 @@ def _listed(inner: str) -> tuple[str, ...]:
 
 def _thought(said: Iterable[str]) -> list[str]:
     thought = "\n\n".join(said)
-    return [f"{THINK}\n{thought}\n{END_THINK}"] if thought else []
+    return [thought_block(thought)] if thought else []
 
 
 def _boxed(text: str) -> str | None:
